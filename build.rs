@@ -1,0 +1,28 @@
+//! Turns `proto/` into Rust. protox compiles the files, so no protoc is needed.
+
+use std::{env, error::Error, fs, path::Path};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=proto/counterfoil");
+    let files = [
+        "counterfoil/v1/event.proto",
+        "counterfoil/v1/publisher.proto",
+        "counterfoil/v1/receiver.proto",
+    ];
+    // With comments and imports: this set also answers reflection.
+    let descriptors = protox::Compiler::new(["proto"])?
+        .include_imports(true)
+        .include_source_info(true)
+        .open_files(files)?
+        .file_descriptor_set();
+    let out = env::var("OUT_DIR")?;
+    fs::write(
+        Path::new(&out).join("counterfoil.bin"),
+        prost::Message::encode_to_vec(&descriptors),
+    )?;
+    tonic_prost_build::configure()
+        .bytes(".counterfoil.v1")
+        .btree_map(".counterfoil.v1")
+        .compile_fds(descriptors)?;
+    Ok(())
+}

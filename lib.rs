@@ -1,0 +1,18 @@
+//! Counterfoil carries business events from one service into another's SQLite
+//! database, each exactly once in effect, without a broker.
+//!
+//! - [`proto`]: the contract. Wire messages, checked types, fingerprint, chain,
+//!   limits, reasons. Knows nothing of files, sockets or clocks.
+//! - [`process`]: what both services share as processes.
+//! - [`publisher`]: holds the logs.
+//! - [`receiver`]: applies events.
+//!
+//! The halves never import each other; only `proto` and `process` are common.
+
+#[cfg(feature = "server")]
+pub mod process;
+pub mod proto;
+#[cfg(feature = "publisher")]
+pub mod publisher;
+#[cfg(feature = "receiver")]
+pub mod receiver;

@@ -1,0 +1,65 @@
+//! Named places where a test may let the process die. One list, so that tests
+//! can walk through all of them. Without feature `failpoints` a place is nothing.
+//!
+//! `FAILPOINTS='receiver-after-commit=1*off->return' receiver …` lets the first
+//! pass go by and aborts the process at the second.
+
+/// The publisher has admitted a group and written none of it.
+pub const PUBLISHER_BEFORE_WRITE: &str = "publisher-before-write";
+/// The group is in the file, not yet synced.
+pub const PUBLISHER_AFTER_WRITE: &str = "publisher-after-write";
+/// The group is on stable storage, nobody has been answered.
+pub const PUBLISHER_AFTER_SYNC: &str = "publisher-after-sync";
+/// A new segment file has its name and header; nothing has been appended to it.
+pub const PUBLISHER_AFTER_ROLL: &str = "publisher-after-roll";
+/// A higher floor is on stable storage; no file below it has been removed.
+pub const PUBLISHER_AFTER_FLOOR: &str = "publisher-after-floor";
+/// The receipts of truncated events have been saved; their segment still stands.
+pub const PUBLISHER_AFTER_RETIRE: &str = "publisher-after-retire";
+/// A segment below the floor has been removed.
+pub const PUBLISHER_AFTER_RELEASE: &str = "publisher-after-release";
+/// A receiver's position is on stable storage, the Ack has not been answered.
+pub const PUBLISHER_AFTER_ACK_SYNC: &str = "publisher-after-ack-sync";
+/// The effects of a batch are in the transaction, which is not committed.
+pub const RECEIVER_BEFORE_COMMIT: &str = "receiver-before-commit";
+/// The transaction is committed; no ack has left.
+pub const RECEIVER_AFTER_COMMIT: &str = "receiver-after-commit";
+/// The ack has been sent and answered; the receiver has not taken note of it.
+pub const RECEIVER_AFTER_ACK: &str = "receiver-after-ack";
+/// The write-ahead log has been copied into the database.
+pub const RECEIVER_AFTER_CHECKPOINT: &str = "receiver-after-checkpoint";
+
+/// All of the publisher's, in the order of an event's way.
+pub const PUBLISHER: [&str; 8] = [
+    PUBLISHER_BEFORE_WRITE,
+    PUBLISHER_AFTER_WRITE,
+    PUBLISHER_AFTER_SYNC,
+    PUBLISHER_AFTER_ROLL,
+    PUBLISHER_AFTER_FLOOR,
+    PUBLISHER_AFTER_RETIRE,
+    PUBLISHER_AFTER_RELEASE,
+    PUBLISHER_AFTER_ACK_SYNC,
+];
+
+/// All of the receiver's, in the order of an event's way.
+pub const RECEIVER: [&str; 4] =
+    [RECEIVER_BEFORE_COMMIT, RECEIVER_AFTER_COMMIT, RECEIVER_AFTER_ACK, RECEIVER_AFTER_CHECKPOINT];
+
+/// Arms the crash points that `FAILPOINTS` names. Call once, first thing in `main`.
+pub fn arm() {
+    #[cfg(feature = "failpoints")]
+    std::mem::forget(fail::FailScenario::setup());
+}
+
+/// Dies here if the test says so: no destructor runs, no buffer is flushed.
+#[inline]
+pub fn point(name: &'static str) {
+    #[cfg(feature = "failpoints")]
+    fail::eval(name, |_| {
+        eprintln!("crash point {name} reached");
+        std::process::abort()
+    })
+    .unwrap_or(());
+    #[cfg(not(feature = "failpoints"))]
+    let _ = name;
+}

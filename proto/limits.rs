@@ -1,0 +1,90 @@
+//! Every limit of the contract, with its unit in its name. Relations between
+//! them are asserted when this is compiled.
+
+use std::time::Duration;
+
+/// Most events of one Publish.
+pub const MAX_BATCH_EVENTS: usize = 1_000;
+/// Most bytes of one Publish: the stored size of its events together.
+pub const MAX_BATCH_BYTES: usize = 1024 * 1024;
+/// Most bytes of one payload. Leaves a frame room for everything else of the event.
+pub const MAX_DATA_BYTES: usize = 512 * 1024;
+/// Most bytes of an idempotency key.
+pub const MAX_KEY_BYTES: usize = 256;
+/// Most characters of an event's type.
+pub const MAX_TYPE_BYTES: usize = 128;
+/// Most bytes of a subject.
+pub const MAX_SUBJECT_BYTES: usize = 256;
+/// Most bytes of a content type.
+pub const MAX_CONTENT_TYPE_BYTES: usize = 128;
+/// Most attributes of an event.
+pub const MAX_ATTRIBUTES: usize = 64;
+/// Most bytes of an attribute's name.
+pub const MAX_ATTRIBUTE_NAME_BYTES: usize = 128;
+/// Most bytes of an attribute's value.
+pub const MAX_ATTRIBUTE_VALUE_BYTES: usize = 4096;
+/// Most characters of a log's or a receiver's name.
+pub const MAX_NAME_BYTES: usize = 128;
+/// Most types that a Replay may be filtered by.
+pub const MAX_FILTER_TYPES: usize = 100;
+/// How far a `first_attempt_time` may lie ahead of the publisher's clock.
+pub const MAX_CLOCK_LEAD: Duration = Duration::from_secs(5 * 60);
+/// Integers in a `google.protobuf.Struct` are doubles; from here on neighbours
+/// cannot be told apart (2^53).
+pub const FIRST_UNSAFE_INTEGER: f64 = 9_007_199_254_740_992.0;
+
+/// Most events that one group commit of the publisher holds.
+pub const MAX_GROUP_EVENTS: usize = 1_024;
+/// Most stored bytes that one group commit of the publisher holds.
+pub const MAX_GROUP_BYTES: usize = 1024 * 1024;
+
+/// A Replay frame is closed once it holds this many events.
+pub const FRAME_EVENTS: usize = 512;
+/// A Replay frame is closed once it holds this many bytes of events.
+pub const FRAME_BYTES: usize = 128 * 1024;
+/// No frame is larger than this.
+pub const MAX_FRAME_BYTES: usize = 1024 * 1024;
+/// A quiet Replay says that it is alive this often.
+pub const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// Most events of one commit of the receiver.
+pub const MAX_COMMIT_EVENTS: usize = 1_024;
+/// Most payload bytes of one commit of the receiver.
+pub const MAX_COMMIT_BYTES: usize = 1024 * 1024;
+/// Frames that wait between the receiver's stream and its apply thread.
+/// Below 2,048 events the commits would be capped by it.
+pub const RECEIVE_QUEUE_FRAMES: usize = 8;
+/// Most rows that a Query returns.
+pub const MAX_QUERY_ROWS: usize = 1_000;
+
+/// Largest message that either service accepts. A Publish of the largest batch
+/// fits, with the overhead of a Struct against its JSON text.
+pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+/// Streams that one HTTP/2 connection may have open.
+pub const MAX_CONCURRENT_STREAMS: u32 = 1_024;
+/// Connections that one service holds open.
+pub const MAX_CONNECTIONS: usize = 1_024;
+/// Bytes of headers that one request may have.
+pub const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
+/// Stream resets that a peer may provoke before its connection is closed.
+pub const MAX_STREAM_RESETS: usize = 64;
+/// An idle connection is pinged this often, by both sides.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// A ping without an answer ends the connection after this time.
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A process that was told to end does so within this time.
+pub const DRAIN: Duration = Duration::from_secs(4);
+
+const _: () = {
+    // One request always fits one group.
+    assert!(MAX_BATCH_EVENTS <= MAX_GROUP_EVENTS && MAX_BATCH_BYTES <= MAX_GROUP_BYTES);
+    // The largest single event fits a frame, and a full frame plus one largest event does too.
+    assert!(
+        FRAME_BYTES
+            + MAX_DATA_BYTES
+            + MAX_ATTRIBUTES * (MAX_ATTRIBUTE_NAME_BYTES + MAX_ATTRIBUTE_VALUE_BYTES)
+            < MAX_FRAME_BYTES
+    );
+    assert!(MAX_FRAME_BYTES <= MAX_MESSAGE_BYTES);
+    assert!(RECEIVE_QUEUE_FRAMES * FRAME_EVENTS >= 2 * MAX_COMMIT_EVENTS);
+};

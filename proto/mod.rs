@@ -1,0 +1,18 @@
+//! The contract between the services, and between them and their callers.
+
+pub mod chain;
+pub mod crash;
+pub mod event;
+pub mod limits;
+pub mod refusal;
+pub mod wire;
+
+/// The messages and services of `counterfoil.v1`, generated from the `.proto` files.
+#[allow(missing_docs, clippy::all)] // generated; its comments stand in the .proto files
+pub mod pb {
+    tonic::include_proto!("counterfoil.v1");
+
+    /// The compiled `.proto` files with their imports, for reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/counterfoil.bin"));
+}

@@ -1,0 +1,597 @@
+//! The only place where wire messages and checked types turn into each other.
+//! Nothing behind it sees a generated type, and nothing before it is trusted.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use prost::Message as _;
+use uuid::Uuid;
+
+use super::{
+    chain::{Chain, Cursor, EMPTY_CHAIN},
+    event::{Content, DataKind, Event, Fingerprint, Intent, Sequence, Time, fingerprint},
+    limits::*,
+    pb,
+    refusal::{Reason, Refusal},
+};
+
+/// How payloads are shown on a Replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataForm {
+    /// JSON as text, anything else as bytes.
+    Stored,
+    /// JSON objects as Struct where that loses nothing.
+    Json,
+    /// Everything as bytes.
+    Binary,
+}
+
+/// Checks one event of a Publish. `at` is its path in the request, such as
+/// `events[3]`; `now` the publisher's clock.
+///
+/// # Errors
+/// INVALID_FIELD or EVENT_TOO_LARGE, each naming the field and the limit.
+pub fn intent(event: pb::NewEvent, at: &str, now: Time) -> Result<Intent, Refusal> {
+    let field = |name: &str| format!("{at}.{name}");
+    check_text(&event.key, 1, MAX_KEY_BYTES)
+        .map_err(|wrong| Refusal::field(field("key"), wrong))?;
+    check_type(&event.r#type).map_err(|wrong| Refusal::field(field("type"), wrong))?;
+    check_text(&event.subject, 0, MAX_SUBJECT_BYTES)
+        .map_err(|wrong| Refusal::field(field("subject"), wrong))?;
+    check_text(&event.content_type, 0, MAX_CONTENT_TYPE_BYTES)
+        .map_err(|wrong| Refusal::field(field("content_type"), wrong))?;
+    if event.attributes.len() > MAX_ATTRIBUTES {
+        let count = event.attributes.len();
+        return Err(Refusal::field(
+            field("attributes"),
+            format!("has {count} attributes, at most {MAX_ATTRIBUTES} are allowed"),
+        ));
+    }
+    for (name, value) in &event.attributes {
+        check_text(name, 1, MAX_ATTRIBUTE_NAME_BYTES)
+            .map_err(|wrong| Refusal::field(field("attributes"), format!("a name {wrong}")))?;
+        if value.len() > MAX_ATTRIBUTE_VALUE_BYTES {
+            let length = value.len();
+            return Err(Refusal::field(
+                field(&format!("attributes[{name}]")),
+                format!("has {length} bytes, at most {MAX_ATTRIBUTE_VALUE_BYTES} are allowed"),
+            ));
+        }
+    }
+    if let Some(version) = event.expected_version
+        && version < 0
+    {
+        return Err(Refusal::field(
+            field("expected_version"),
+            format!("is {version}; it must be 0 or more, or absent"),
+        ));
+    }
+    let first_attempt_time = event
+        .first_attempt_time
+        .map(|time| checked_time(time, &field("first_attempt_time")))
+        .transpose()?;
+    if let Some(time) = first_attempt_time {
+        let latest = now.seconds.saturating_add(MAX_CLOCK_LEAD.as_secs() as i64);
+        if time.seconds > latest {
+            return Err(Refusal::field(
+                field("first_attempt_time"),
+                format!(
+                    "lies {} s ahead of the publisher's clock, at most {} s are allowed",
+                    time.seconds - now.seconds,
+                    MAX_CLOCK_LEAD.as_secs()
+                ),
+            ));
+        }
+    }
+    let time = event.time.map(|time| checked_time(time, &field("time"))).transpose()?;
+    let (kind, data) = match event.data {
+        Some(pb::new_event::Data::Json(object)) => {
+            (DataKind::Json, canonical_json(object, &field("json"))?)
+        }
+        Some(pb::new_event::Data::JsonText(text)) => {
+            check_data_size(text.len(), at)?;
+            if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&text) {
+                return Err(Refusal::field(field("json_text"), format!("is not JSON: {error}")));
+            }
+            (DataKind::Json, Bytes::from(text))
+        }
+        Some(pb::new_event::Data::Binary(bytes)) => (DataKind::Binary, bytes),
+        None => (DataKind::Binary, Bytes::new()),
+    };
+    check_data_size(data.len(), at)?;
+    let content_type = or_default(event.content_type, kind);
+    // A BTreeMap iterates in the order of the names' bytes.
+    let attributes: Vec<_> = event.attributes.into_iter().collect();
+    let fingerprint = fingerprint(&Content {
+        event_type: &event.r#type,
+        subject: &event.subject,
+        content_type: &content_type,
+        data: &data,
+        attributes: &attributes,
+        expected_version: event.expected_version,
+        first_attempt_time,
+    });
+    Ok(Intent {
+        key: event.key,
+        event_type: event.r#type,
+        subject: event.subject,
+        content_type,
+        kind,
+        data,
+        attributes,
+        expected_version: event.expected_version,
+        first_attempt_time,
+        time,
+        fingerprint,
+    })
+}
+
+fn check_data_size(length: usize, at: &str) -> Result<(), Refusal> {
+    if length <= MAX_DATA_BYTES {
+        return Ok(());
+    }
+    let message =
+        format!("{at}: the payload has {length} bytes, at most {MAX_DATA_BYTES} are allowed");
+    Err(Refusal::new(Reason::EventTooLarge, message)
+        .at_field(format!("{at}.data"), format!("has {length} bytes"))
+        .with("limit", MAX_DATA_BYTES))
+}
+
+/// Text without control characters, within bounds of bytes. The error continues
+/// a sentence that starts with the field's name.
+fn check_text(text: &str, least: usize, most: usize) -> Result<(), String> {
+    let length = text.len();
+    if length < least {
+        return Err(format!("is empty; 1 to {most} bytes are allowed"));
+    }
+    if length > most {
+        return Err(format!("has {length} bytes, at most {most} are allowed"));
+    }
+    match text.chars().find(|c| c.is_control()) {
+        Some(control) => Err(format!(
+            "holds the control character U+{:04X}, which is not allowed",
+            control as u32
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A type's name: a letter, then letters, digits, `.`, `_`, `-`.
+fn check_type(text: &str) -> Result<(), String> {
+    check_text(text, 1, MAX_TYPE_BYTES)?;
+    let letters = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    match text.chars().find(|&c| !is_name_char(c)) {
+        None if letters => Ok(()),
+        None => Err(format!("is {text:?}; it must start with a letter")),
+        Some(other) => {
+            Err(format!("holds {other:?}; letters, digits, '.', '_' and '-' are allowed"))
+        }
+    }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-')
+}
+
+/// A receiver's or log's name out of letters, digits, `.`, `_`, `-`.
+///
+/// # Errors
+/// INVALID_FIELD with the field's name.
+pub fn name(text: &str, field: &str) -> Result<(), Refusal> {
+    check_text(text, 1, MAX_NAME_BYTES).map_err(|wrong| Refusal::field(field, wrong))?;
+    match text.chars().find(|&c| !is_name_char(c)) {
+        None if !text.starts_with('.') => Ok(()),
+        None => Err(Refusal::field(field, "starts with '.', which is not allowed")),
+        Some(other) => Err(Refusal::field(
+            field,
+            format!("holds {other:?}; letters, digits, '.', '_' and '-' are allowed"),
+        )),
+    }
+}
+
+/// The name of a log as requests carry it: empty stands for "main".
+///
+/// # Errors
+/// INVALID_FIELD.
+pub fn log_name(text: &str) -> Result<&str, Refusal> {
+    if text.is_empty() {
+        return Ok("main");
+    }
+    name(text, "log")?;
+    Ok(text)
+}
+
+/// An idempotency key as requests carry it.
+///
+/// # Errors
+/// INVALID_FIELD.
+pub fn key(text: &str) -> Result<&str, Refusal> {
+    check_text(text, 1, MAX_KEY_BYTES).map_err(|wrong| Refusal::field("key", wrong))?;
+    Ok(text)
+}
+
+fn or_default(content_type: String, kind: DataKind) -> String {
+    if content_type.is_empty() { kind.default_content_type().to_owned() } else { content_type }
+}
+
+fn checked_time(time: prost_types::Timestamp, field: &str) -> Result<Time, Refusal> {
+    // The range that protobuf defines: years 1 to 9999.
+    let seconds_in_range = (-62_135_596_800..=253_402_300_799).contains(&time.seconds);
+    match u32::try_from(time.nanos) {
+        Ok(nanos) if nanos < 1_000_000_000 && seconds_in_range => {
+            Ok(Time { seconds: time.seconds, nanos })
+        }
+        _ => Err(Refusal::field(
+            field,
+            format!(
+                "is {} s and {} ns, outside the years 1 to 9999 or the nanoseconds of a second",
+                time.seconds, time.nanos
+            ),
+        )),
+    }
+}
+
+/// A time as the wire carries it.
+pub fn timestamp(time: Time) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: time.seconds, nanos: time.nanos as i32 }
+}
+
+/// A Struct as canonical JSON text (RFC 8785). Its numbers are doubles, so
+/// integers from 2^53 on may already have been changed on their way here.
+fn canonical_json(object: prost_types::Struct, field: &str) -> Result<Bytes, Refusal> {
+    let value = serde_json::Value::Object(json_object(object, field)?);
+    serde_json_canonicalizer::to_vec(&value)
+        .map(Bytes::from)
+        .map_err(|error| Refusal::field(field, format!("cannot be written as JSON: {error}")))
+}
+
+fn json_object(
+    object: prost_types::Struct,
+    field: &str,
+) -> Result<serde_json::Map<String, serde_json::Value>, Refusal> {
+    object
+        .fields
+        .into_iter()
+        .map(|(name, value)| {
+            let field = format!("{field}.{name}");
+            json_value(value, &field).map(|value| (name, value))
+        })
+        .collect()
+}
+
+fn json_value(value: prost_types::Value, field: &str) -> Result<serde_json::Value, Refusal> {
+    use prost_types::value::Kind;
+    use serde_json::Value;
+    Ok(match value.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(truth)) => Value::Bool(truth),
+        Some(Kind::StringValue(text)) => Value::String(text),
+        Some(Kind::NumberValue(number)) => {
+            if number.fract() == 0.0 && number.abs() >= FIRST_UNSAFE_INTEGER {
+                return Err(Refusal::field(
+                    field,
+                    format!(
+                        "is {number}: integers beyond 2^53 are not exact in `json`; send the payload as `json_text`"
+                    ),
+                ));
+            }
+            match serde_json::Number::from_f64(number) {
+                Some(number) => Value::Number(number),
+                None => return Err(Refusal::field(field, "is not a finite number")),
+            }
+        }
+        Some(Kind::ListValue(list)) => Value::Array(
+            list.values
+                .into_iter()
+                .enumerate()
+                .map(|(index, value)| json_value(value, &format!("{field}[{index}]")))
+                .collect::<Result<_, _>>()?,
+        ),
+        Some(Kind::StructValue(object)) => Value::Object(json_object(object, field)?),
+    })
+}
+
+/// JSON as a `google.protobuf.Value`, or nothing where a double cannot hold one of its numbers.
+fn exact_value(value: &serde_json::Value) -> Option<prost_types::Value> {
+    use prost_types::value::Kind;
+    use serde_json::Value;
+    let kind = match value {
+        Value::Null => Kind::NullValue(0),
+        Value::Bool(truth) => Kind::BoolValue(*truth),
+        Value::String(text) => Kind::StringValue(text.clone()),
+        Value::Number(number) => {
+            let double = number.as_f64()?;
+            if double.fract() == 0.0 && double.abs() >= FIRST_UNSAFE_INTEGER {
+                return None;
+            }
+            Kind::NumberValue(double)
+        }
+        Value::Array(values) => Kind::ListValue(prost_types::ListValue {
+            values: values.iter().map(exact_value).collect::<Option<_>>()?,
+        }),
+        Value::Object(fields) => Kind::StructValue(exact_struct(fields)?),
+    };
+    Some(prost_types::Value { kind: Some(kind) })
+}
+
+/// A JSON object as a Struct, or nothing where a double cannot hold one of its numbers.
+pub fn exact_struct(
+    fields: &serde_json::Map<String, serde_json::Value>,
+) -> Option<prost_types::Struct> {
+    let fields = fields
+        .iter()
+        .map(|(name, value)| Some((name.clone(), exact_value(value)?)))
+        .collect::<Option<_>>()?;
+    Some(prost_types::Struct { fields })
+}
+
+/// An event in the form that is stored and, by default, replayed.
+pub fn event(event: &Event) -> pb::Event {
+    let intent = &event.intent;
+    let data = match intent.kind {
+        // `Intent` promises that JSON is UTF-8.
+        DataKind::Json => {
+            pb::event::Data::JsonText(String::from_utf8_lossy(&intent.data).into_owned())
+        }
+        DataKind::Binary => pb::event::Data::Binary(intent.data.clone()),
+    };
+    pb::Event {
+        sequence: Some(event.sequence),
+        key: intent.key.clone(),
+        r#type: intent.event_type.clone(),
+        subject: intent.subject.clone(),
+        subject_version: Some(event.subject_version),
+        accept_time: Some(timestamp(event.accept_time)),
+        fingerprint: Bytes::copy_from_slice(&intent.fingerprint),
+        first_attempt_time: intent.first_attempt_time.map(timestamp),
+        expected_version: intent.expected_version,
+        time: intent.time.map(timestamp),
+        attributes: intent.attributes.iter().cloned().collect::<BTreeMap<_, _>>(),
+        content_type: intent.content_type.clone(),
+        data: Some(data),
+    }
+}
+
+/// The bytes under which an event is stored.
+pub fn stored(value: &Event) -> Bytes {
+    event(value).encode_to_vec().into()
+}
+
+/// An event out of its stored bytes, as a wire message.
+///
+/// # Errors
+/// CORRUPT.
+pub fn decode_stored(bytes: Bytes) -> Result<pb::Event, Refusal> {
+    pb::Event::decode(bytes).map_err(|error| {
+        Refusal::new(Reason::Corrupt, format!("a stored event cannot be read: {error}"))
+    })
+}
+
+/// The same event with its payload in another form.
+pub fn in_form(mut event: pb::Event, form: DataForm) -> pb::Event {
+    use pb::event::Data;
+    event.data = match (form, event.data.take()) {
+        (DataForm::Json, Some(Data::JsonText(text))) => {
+            let object = serde_json::from_str(&text).ok().and_then(|value| match value {
+                serde_json::Value::Object(fields) => exact_struct(&fields),
+                _ => None,
+            });
+            Some(object.map_or(Data::JsonText(text), Data::Json))
+        }
+        (DataForm::Binary, Some(Data::JsonText(text))) => Some(Data::Binary(Bytes::from(text))),
+        (_, data) => data,
+    };
+    event
+}
+
+/// Checks an event that came over a Replay in its stored form. The fingerprint is
+/// computed anew and compared.
+///
+/// # Errors
+/// CORRUPT: the publisher sent what no publisher may send.
+pub fn replayed(event: pb::Event) -> Result<Event, Refusal> {
+    let corrupt = |what: &str| Refusal::new(Reason::Corrupt, format!("a replayed event {what}"));
+    let sequence = event.sequence.ok_or_else(|| corrupt("has no sequence"))?;
+    let corrupt = |what: &str| corrupt(what).with("sequence", sequence);
+    let (kind, data) = match event.data {
+        Some(pb::event::Data::JsonText(text)) => (DataKind::Json, Bytes::from(text)),
+        Some(pb::event::Data::Binary(bytes)) => (DataKind::Binary, bytes),
+        Some(pb::event::Data::Json(_)) => {
+            return Err(corrupt("came as Struct, which is not byte for byte"));
+        }
+        None => (DataKind::Binary, Bytes::new()),
+    };
+    let time = |time: Option<prost_types::Timestamp>, field: &str| {
+        time.map(|time| checked_time(time, field)).transpose()
+    };
+    let stated: Fingerprint = event
+        .fingerprint
+        .as_ref()
+        .try_into()
+        .map_err(|_| corrupt("has no fingerprint of 32 bytes"))?;
+    let intent = Intent {
+        content_type: or_default(event.content_type, kind),
+        key: event.key,
+        event_type: event.r#type,
+        subject: event.subject,
+        kind,
+        data,
+        attributes: event.attributes.into_iter().collect(),
+        expected_version: event.expected_version,
+        first_attempt_time: time(event.first_attempt_time, "first_attempt_time")?,
+        time: time(event.time, "time")?,
+        fingerprint: stated,
+    };
+    if fingerprint(&intent.content()) != stated {
+        return Err(corrupt("has content that is not its fingerprint's"));
+    }
+    Ok(Event {
+        sequence,
+        subject_version: event.subject_version.ok_or_else(|| corrupt("has no subject_version"))?,
+        accept_time: time(event.accept_time, "accept_time")?
+            .ok_or_else(|| corrupt("has no accept_time"))?,
+        intent,
+    })
+}
+
+/// A cursor as callers state it; without a sequence, or with -1, it says that
+/// nothing has been applied, and its other fields may be left out.
+///
+/// # Errors
+/// INVALID_FIELD.
+pub fn cursor(cursor: &pb::Cursor, field: &str) -> Result<Option<Cursor>, Refusal> {
+    let sequence: Sequence = match cursor.sequence {
+        None | Some(-1) => return Ok(None),
+        Some(sequence) if sequence < -1 => {
+            return Err(Refusal::field(
+                format!("{field}.sequence"),
+                format!("is {sequence}; it must be -1 or more"),
+            ));
+        }
+        Some(sequence) => sequence,
+    };
+    let log_id = Uuid::parse_str(&cursor.log_id).map_err(|_| {
+        Refusal::field(format!("{field}.log_id"), format!("is {:?}, not a UUID", cursor.log_id))
+    })?;
+    let chain: Chain = cursor.chain.as_ref().try_into().map_err(|_| {
+        Refusal::field(
+            format!("{field}.chain"),
+            format!("has {} bytes, it must have 32", cursor.chain.len()),
+        )
+    })?;
+    Ok(Some(Cursor { log_id, sequence, chain }))
+}
+
+/// A cursor for the wire, all fields set.
+pub fn cursor_message(cursor: &Cursor) -> pb::Cursor {
+    pb::Cursor {
+        log_id: cursor.log_id.to_string(),
+        sequence: Some(cursor.sequence),
+        chain: Bytes::copy_from_slice(if cursor.sequence < 0 {
+            &EMPTY_CHAIN
+        } else {
+            &cursor.chain
+        }),
+    }
+}
+
+/// A data form as callers state it.
+///
+/// # Errors
+/// INVALID_FIELD for a number that is none.
+pub fn data_form(number: i32) -> Result<DataForm, Refusal> {
+    match pb::DataForm::try_from(number) {
+        Ok(pb::DataForm::Unspecified) => Ok(DataForm::Stored),
+        Ok(pb::DataForm::Json) => Ok(DataForm::Json),
+        Ok(pb::DataForm::Binary) => Ok(DataForm::Binary),
+        Err(_) => Err(unknown_enum("data_form", number)),
+    }
+}
+
+/// INVALID_FIELD for an enum number that this version does not know.
+pub fn unknown_enum(field: &str, number: i32) -> Refusal {
+    Refusal::field(field, format!("is {number}, which is no value of this enum"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time { seconds: 1_796_000_000, nanos: 0 };
+
+    fn new_event() -> pb::NewEvent {
+        pb::NewEvent {
+            key: "k1".into(),
+            r#type: "stock.adjusted".into(),
+            subject: "camera".into(),
+            data: Some(pb::new_event::Data::JsonText(r#"{"delta": 3}"#.into())),
+            ..Default::default()
+        }
+    }
+
+    fn number(value: f64) -> pb::NewEvent {
+        let value = prost_types::Value { kind: Some(prost_types::value::Kind::NumberValue(value)) };
+        let object = prost_types::Struct { fields: [("n".to_owned(), value)].into() };
+        pb::NewEvent { data: Some(pb::new_event::Data::Json(object)), ..new_event() }
+    }
+
+    #[test]
+    fn bad_input_names_its_field() {
+        let far = prost_types::Timestamp { seconds: NOW.seconds + 301, nanos: 0 };
+        let odd = prost_types::Timestamp { seconds: 0, nanos: 1_000_000_000 };
+        let text = |text: &str| Some(pb::new_event::Data::JsonText(text.into()));
+        let cases = [
+            ("events[0].key", pb::NewEvent { key: String::new(), ..new_event() }),
+            ("events[0].key", pb::NewEvent { key: "k".repeat(257), ..new_event() }),
+            ("events[0].key", pb::NewEvent { key: "a\0b".into(), ..new_event() }),
+            ("events[0].type", pb::NewEvent { r#type: String::new(), ..new_event() }),
+            ("events[0].type", pb::NewEvent { r#type: "1a".into(), ..new_event() }),
+            ("events[0].type", pb::NewEvent { r#type: "a b".into(), ..new_event() }),
+            ("events[0].subject", pb::NewEvent { subject: "a\n".into(), ..new_event() }),
+            (
+                "events[0].expected_version",
+                pb::NewEvent { expected_version: Some(-1), ..new_event() },
+            ),
+            (
+                "events[0].first_attempt_time",
+                pb::NewEvent { first_attempt_time: Some(far), ..new_event() },
+            ),
+            ("events[0].time", pb::NewEvent { time: Some(odd), ..new_event() }),
+            ("events[0].json_text", pb::NewEvent { data: text("{"), ..new_event() }),
+            ("events[0].json.n", number(9_007_199_254_740_992.0)),
+            ("events[0].json.n", number(f64::NAN)),
+        ];
+        for (field, event) in cases {
+            let refusal = intent(event.clone(), "events[0]", NOW).expect_err(field);
+            assert_eq!(refusal.reason, Reason::InvalidField, "{event:?}");
+            assert_eq!(refusal.fields[0].0, field, "{event:?}");
+        }
+        let large = pb::NewEvent {
+            data: Some(pb::new_event::Data::Binary(vec![0; MAX_DATA_BYTES + 1].into())),
+            ..new_event()
+        };
+        let refusal = intent(large, "events[0]", NOW).expect_err("too large");
+        assert_eq!(refusal.reason, Reason::EventTooLarge);
+    }
+
+    #[test]
+    fn json_text_is_kept_and_json_is_made_canonical() {
+        let kept = intent(new_event(), "events[0]", NOW).expect("valid");
+        assert_eq!(&kept.data[..], br#"{"delta": 3}"#);
+        let canonical = intent(number(3.0), "events[0]", NOW).expect("valid");
+        assert_eq!(&canonical.data[..], br#"{"n":3}"#);
+    }
+
+    #[test]
+    fn an_event_survives_storage_and_wire() {
+        let mut new_event = new_event();
+        new_event.attributes = [("shop".to_owned(), "7".to_owned())].into();
+        new_event.expected_version = Some(0);
+        let intent = intent(new_event, "events[0]", NOW).expect("valid");
+        let event = Event { sequence: 0, subject_version: 1, accept_time: NOW, intent };
+        let back = replayed(decode_stored(stored(&event)).expect("just encoded")).expect("valid");
+        assert_eq!(back, event);
+    }
+
+    #[test]
+    fn changed_content_is_noticed() {
+        let intent = intent(new_event(), "events[0]", NOW).expect("valid");
+        let mut message =
+            event(&Event { sequence: 5, subject_version: 1, accept_time: NOW, intent });
+        message.subject = "lens".into();
+        assert_eq!(replayed(message).expect_err("changed").reason, Reason::Corrupt);
+    }
+
+    #[test]
+    fn a_struct_shows_only_what_it_can_hold() {
+        let event = |text: &str| pb::Event {
+            data: Some(pb::event::Data::JsonText(text.into())),
+            ..Default::default()
+        };
+        let form = |text| in_form(event(text), DataForm::Json).data;
+        assert!(matches!(form(r#"{"n":1}"#), Some(pb::event::Data::Json(_))));
+        for kept in [r#"{"n":9007199254740993}"#, "[1]", "7"] {
+            assert!(matches!(form(kept), Some(pb::event::Data::JsonText(text)) if text == kept));
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The publisher: holds bounded, durable logs, accepts events, replays them.
+
+pub mod log;
