@@ -23,9 +23,12 @@ use std::ops::Range;
 use bytes::Bytes;
 use uuid::Uuid;
 
-use crate::proto::{
-    chain::{Chain, Cursor},
-    event::Sequence,
+use crate::{
+    process::Failure,
+    proto::{
+        chain::{Chain, Cursor},
+        event::Sequence,
+    },
 };
 
 /// One event as an engine stores it.
@@ -112,6 +115,58 @@ pub enum ReadError {
     Io(#[from] std::io::Error),
 }
 
+/// Why stored data could not be opened. Each carries one sentence for the person
+/// who started the process; nothing on the disk has been changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("{0}")]
+    InUse(String),
+    /// It was written by a newer version, or is something else.
+    #[error("{0}")]
+    Format(String),
+    /// A write or a sync had failed, so what is on the disk is unknown: it has
+    /// to be recovered first.
+    #[error("{0}")]
+    Halted(String),
+    /// Bytes that had been committed are damaged or missing.
+    #[error("{path} is damaged at sequence {sequence}: {what}")]
+    Corrupt {
+        /// The file or directory.
+        path: String,
+        /// The first sequence that cannot be read.
+        sequence: Sequence,
+        /// What was found.
+        what: String,
+    },
+    /// The operating system refused.
+    #[error("cannot {doing} {path}: {source}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// With what.
+        path: String,
+        /// What came back.
+        source: std::io::Error,
+    },
+}
+
+impl OpenError {
+    /// [`OpenError::Io`] at a path.
+    pub fn io(doing: &'static str, path: &std::path::Path, source: std::io::Error) -> Self {
+        OpenError::Io { doing, path: path.display().to_string(), source }
+    }
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Io { .. } => Failure::Runtime(error.to_string()),
+            _ => Failure::InUse(error.to_string()),
+        }
+    }
+}
+
 /// The writing side of a log: one owner, one thread. Blocking.
 pub trait EventLog: Send {
     /// A reading side. Cheap; may be called often.
@@ -153,8 +208,8 @@ pub trait LogReader: Send + Sync {
     fn extent(&self) -> Extent;
 
     /// Entries from `from` on, in order and without a hole: at most
-    /// `max_entries`, and no more after `max_bytes` of bodies are exceeded (the
-    /// first is always given). Empty at `from >= next`.
+    /// `max_entries`, and at most `max_bytes` of bodies, though the first is
+    /// always given. Empty at `from >= next`.
     ///
     /// # Errors
     /// [`ReadError::Truncated`] below the floor, also when the floor has moved
