@@ -1,1 +1,43 @@
-fn main() {}
+//! `counterfoil`, the tool for people. A client like any other: it knows the
+//! contract, and nothing of the files of either service.
+
+mod arguments;
+mod demo;
+mod event_json;
+mod failure;
+mod health;
+mod link;
+mod numbers;
+mod publish;
+mod receipt;
+mod retry;
+mod status;
+mod tail;
+
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use clap::Parser as _;
+use failure::Failure;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    let ended = match command {
+        Command::Publish(arguments) => publish::run(arguments).await,
+        Command::Tail(arguments) => tail::run(arguments).await,
+        Command::Status(arguments) => status::run(arguments).await,
+        Command::Receipt(arguments) => receipt::run(arguments).await,
+        Command::Health(arguments) => health::run(arguments).await,
+        Command::Demo(arguments) => demo::run(arguments).await,
+    };
+    match ended {
+        Ok(code) => code,
+        // Whoever read our output has had enough, as `head` does.
+        Err(Failure::OutputClosed) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What may be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Publishes events, looks at logs and receivers.
+#[derive(Debug, Parser)]
+#[command(name = "counterfoil", version, propagate_version = true)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Publish events from JSON lines
+    Publish(Publish),
+    /// Print the events of a log, one JSON object a line
+    Tail(Tail),
+    /// Show both ends on one screen
+    Status(Status),
+    /// Show what became of a key
+    Receipt(Receipt),
+    /// Ask a service whether it is serving: exit code 0 if so, else 1
+    Health(Health),
+    /// Run the pair on example data, kill the receiver on the way, compare totals
+    Demo(Demo),
+}
+
+/// Which log of which publisher.
+#[derive(Debug, Clone, Args)]
+pub struct Source {
+    /// The publisher
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7601",
+        env = "COUNTERFOIL_PUBLISHER"
+    )]
+    pub publisher: String,
+    /// The log
+    #[arg(long, value_name = "NAME", default_value = "main", env = "COUNTERFOIL_LOG")]
+    pub log: String,
+}
+
+/// Publish events from JSON lines.
+///
+/// A line is one NewEvent in the JSON of its .proto:
+///
+///   {"key":"k1","type":"stock.adjusted","subject":"camera","json":{"delta":3}}
+///
+/// Names may be camelCase or snake_case. Events are sent in order, up to 1000
+/// together. Where some of them are refused, the others are still sent. A reply
+/// that was lost is asked for again under the same keys. Exit code: 0 all
+/// accepted, 1 some refused or not sent, 2 a line that is no event.
+#[derive(Debug, Clone, Args)]
+#[command(verbatim_doc_comment)]
+pub struct Publish {
+    /// Where to publish.
+    #[command(flatten)]
+    pub source: Source,
+    /// The file; `-` is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+    /// For lines without a key: take it from this field of the payload, a name
+    /// or a JSON pointer such as /order/id. Without this flag they get a UUIDv7
+    #[arg(long, value_name = "FIELD")]
+    pub key_field: Option<String>,
+    /// Most events sent together
+    #[arg(long, value_name = "N", default_value_t = 1000,
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub batch: u16,
+    /// Attempts at one batch while the publisher cannot be reached
+    #[arg(long, value_name = "N", default_value_t = 12,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub attempts: u32,
+}
+
+/// Print the events of a log, one JSON object a line.
+#[derive(Debug, Clone, Args)]
+pub struct Tail {
+    /// Where to look.
+    #[command(flatten)]
+    pub source: Source,
+    /// First sequence to print; default: the oldest that is retained
+    #[arg(long, value_name = "SEQUENCE", value_parser = clap::value_parser!(i64).range(0..))]
+    pub from: Option<i64>,
+    /// Stay for new events, through reconnects
+    #[arg(long, short)]
+    pub follow: bool,
+    /// End after this many events
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub limit: Option<u64>,
+    /// Only events of this type; may be repeated
+    #[arg(long = "type", value_name = "TYPE")]
+    pub types: Vec<String>,
+}
+
+/// Show both ends on one screen.
+#[derive(Debug, Clone, Args)]
+pub struct Status {
+    /// The log.
+    #[command(flatten)]
+    pub source: Source,
+    /// The receiver
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7602",
+        env = "COUNTERFOIL_RECEIVER"
+    )]
+    pub receiver: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show what became of a key.
+#[derive(Debug, Clone, Args)]
+pub struct Receipt {
+    /// Where to ask.
+    #[command(flatten)]
+    pub source: Source,
+    /// The idempotency key
+    pub key: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Ask a service whether it is serving.
+#[derive(Debug, Clone, Args)]
+pub struct Health {
+    /// The publisher or receiver
+    #[arg(value_name = "URL")]
+    pub url: String,
+    /// Full name of one gRPC service; default: the process as a whole
+    #[arg(value_name = "SERVICE", default_value = "")]
+    pub service: String,
+}
+
+/// Run the pair on example data, kill the receiver on the way, compare totals.
+///
+/// Starts `publisher` and `receiver`, which stand beside this program, on free
+/// ports with a temporary directory; everything is gone afterwards. Exit code 0
+/// only if all figures agree with those worked out independently.
+#[derive(Debug, Clone, Args)]
+#[command(verbatim_doc_comment)]
+pub struct Demo {
+    /// The events; what a receiver must hold after them stands beside the
+    /// file, under the ending .totals.json
+    #[arg(long, value_name = "FILE", default_value = "examples/vending.jsonl")]
+    pub events: PathBuf,
+}

@@ -1,0 +1,253 @@
+//! The two services as child processes in a directory of their own. Whatever
+//! way the demo ends, none of it is left behind.
+
+use std::{
+    env, fs,
+    os::unix::process::ExitStatusExt as _,
+    path::PathBuf,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+use crate::failure::Failure;
+
+/// The receiver's name at the publisher.
+pub const RECEIVER_NAME: &str = "demo";
+/// Longest time from the start of a service to its line `listening on …`.
+const START: Duration = Duration::from_secs(30);
+/// Longest time from SIGTERM to the end of a service.
+const STOP: Duration = Duration::from_secs(10);
+/// How the crash points of builds with feature `failpoints` end a process.
+const SIGABRT: i32 = 6;
+
+/// One of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    /// Holds the log.
+    Publisher,
+    /// Applies the events.
+    Receiver,
+}
+
+impl Service {
+    fn name(self) -> &'static str {
+        match self {
+            Service::Publisher => "publisher",
+            Service::Receiver => "receiver",
+        }
+    }
+}
+
+struct Running {
+    child: Child,
+    address: String,
+}
+
+/// The services that run now, and their directory.
+pub struct Pair {
+    directory: PathBuf,
+    publisher: Option<Running>,
+    receiver: Option<Running>,
+}
+
+impl Pair {
+    /// An empty directory, nothing running.
+    ///
+    /// # Errors
+    /// [`Failure::Runtime`] when the directory cannot be made.
+    pub fn new() -> Result<Self, Failure> {
+        let directory = env::temp_dir().join(format!("counterfoil-demo-{}", uuid::Uuid::new_v4()));
+        fs::create_dir(&directory).map_err(|error| {
+            Failure::Runtime(format!("{}: cannot be made: {error}", directory.display()))
+        })?;
+        Ok(Pair { directory, publisher: None, receiver: None })
+    }
+
+    /// Starts the publisher on a free port and waits until it listens.
+    ///
+    /// # Errors
+    /// [`Failure::Runtime`] when it does not come up.
+    pub async fn start_publisher(&mut self) -> Result<(), Failure> {
+        let mut command = self.command(Service::Publisher)?;
+        command.arg("--data-dir").arg(self.directory.join("log"));
+        self.publisher = Some(start(Service::Publisher, command).await?);
+        Ok(())
+    }
+
+    /// Starts the receiver likewise, with crash points if any are given.
+    ///
+    /// # Errors
+    /// [`Failure::Runtime`] when it does not come up.
+    pub async fn start_receiver(
+        &mut self,
+        publisher: &str,
+        failpoints: Option<&str>,
+    ) -> Result<(), Failure> {
+        let mut command = self.command(Service::Receiver)?;
+        command.args(["--publisher", publisher, "--name", RECEIVER_NAME, "--db"]);
+        command.arg(self.directory.join("receiver.db"));
+        if let Some(failpoints) = failpoints {
+            command.env("FAILPOINTS", failpoints);
+        }
+        self.receiver = Some(start(Service::Receiver, command).await?);
+        Ok(())
+    }
+
+    /// A service that stands beside this program, without anything of our environment that would
+    /// configure it, and with its log in a file.
+    fn command(&self, service: Service) -> Result<Command, Failure> {
+        let name = service.name();
+        let wrong = |what: String| Failure::Runtime(what);
+        let own = env::current_exe().map_err(|error| wrong(error.to_string()))?;
+        let program = own.with_file_name(name);
+        if !program.is_file() {
+            return Err(wrong(format!(
+                "{} is missing; build all programs: cargo build --release --features failpoints --bins",
+                program.display()
+            )));
+        }
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.log(service))
+            .map_err(|error| wrong(format!("{}: {error}", self.log(service).display())))?;
+        let mut command = Command::new(program);
+        for (variable, _) in env::vars_os() {
+            if variable.to_string_lossy().starts_with("COUNTERFOIL_") || variable == "FAILPOINTS" {
+                command.env_remove(variable);
+            }
+        }
+        command
+            .args(["--listen", "127.0.0.1:0"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true);
+        Ok(command)
+    }
+
+    fn log(&self, service: Service) -> PathBuf {
+        self.directory.join(format!("{}.log", service.name()))
+    }
+
+    /// Where the publisher listens.
+    pub fn publisher_url(&self) -> String {
+        url(&self.publisher)
+    }
+
+    /// Where the receiver listens.
+    pub fn receiver_url(&self) -> String {
+        url(&self.receiver)
+    }
+
+    /// Waits until the receiver dies of its crash point, and says how it died.
+    ///
+    /// # Errors
+    /// [`Failure::Runtime`] when it does not, or ends in another way.
+    pub async fn receiver_death(&mut self, limit: Duration) -> Result<String, Failure> {
+        let ended = wait(Service::Receiver, self.receiver.as_mut(), limit).await.map_err(|_| {
+            Failure::Runtime(
+                "the receiver did not die at its crash point; was it built without feature failpoints?"
+                    .to_owned(),
+            )
+        })?;
+        self.receiver = None;
+        match ended.signal() {
+            Some(SIGABRT) => Ok("after a commit and before its ack (SIGABRT)".to_owned()),
+            _ => Err(Failure::Runtime(format!("the receiver ended by itself: {ended}"))),
+        }
+    }
+
+    /// Tells a service to end, and waits until it has.
+    ///
+    /// # Errors
+    /// [`Failure::Runtime`] when it takes too long, or ends other than with exit code 0.
+    pub async fn stop(&mut self, service: Service) -> Result<(), Failure> {
+        let running = match service {
+            Service::Publisher => &mut self.publisher,
+            Service::Receiver => &mut self.receiver,
+        };
+        let pid = running
+            .as_ref()
+            .and_then(|running| running.child.id())
+            .and_then(|id| Pid::from_raw(id.cast_signed()));
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, Signal::TERM); // it may have ended already
+        }
+        let ended = wait(service, running.as_mut(), STOP).await?;
+        *running = None;
+        if ended.success() {
+            return Ok(());
+        }
+        Err(Failure::Runtime(format!("{} ended badly: {ended}", service.name())))
+    }
+
+    /// Ends whatever still runs, at once.
+    pub async fn kill(&mut self) {
+        for running in [self.receiver.take(), self.publisher.take()].iter_mut().flatten() {
+            let _ = running.child.kill().await; // it may have ended already
+        }
+    }
+
+    /// Shows the last lines that each service has logged.
+    pub fn show_logs(&self) {
+        for service in [Service::Publisher, Service::Receiver] {
+            let text = fs::read_to_string(self.log(service)).unwrap_or_default();
+            let lines: Vec<_> = text.lines().collect();
+            for line in lines.iter().skip(lines.len().saturating_sub(10)) {
+                eprintln!("{}: {line}", service.name());
+            }
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn url(running: &Option<Running>) -> String {
+    // Without a service there is no address, and calls to it fail with a sentence.
+    running.as_ref().map_or_else(String::new, |running| format!("http://{}", running.address))
+}
+
+async fn start(service: Service, mut command: Command) -> Result<Running, Failure> {
+    let name = service.name();
+    let failed = |what: String| Failure::Runtime(format!("{name} {what}"));
+    let mut child =
+        command.spawn().map_err(|error| failed(format!("cannot be started: {error}")))?;
+    let stdout = child.stdout.take().ok_or_else(|| failed("has no standard output".to_owned()))?;
+    let mut line = String::new();
+    let mut output = BufReader::new(stdout);
+    let read = tokio::time::timeout(START, output.read_line(&mut line)).await;
+    match read {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => return Err(failed(format!("cannot be heard: {error}"))),
+        Err(_) => return Err(failed(format!("does not listen after {START:?}"))),
+    }
+    match line.trim().strip_prefix("listening on ") {
+        Some(address) => Ok(Running { address: address.to_owned(), child }),
+        None => Err(failed("ended before it listened".to_owned())),
+    }
+}
+
+async fn wait(
+    service: Service,
+    running: Option<&mut Running>,
+    limit: Duration,
+) -> Result<ExitStatus, Failure> {
+    let name = service.name();
+    let running = running.ok_or_else(|| Failure::Runtime(format!("{name} does not run")))?;
+    match tokio::time::timeout(limit, running.child.wait()).await {
+        Ok(Ok(ended)) => Ok(ended),
+        Ok(Err(error)) => Err(Failure::Runtime(format!("{name}: {error}"))),
+        Err(_) => Err(Failure::Runtime(format!("{name} has not ended after {limit:?}"))),
+    }
+}

@@ -1,0 +1,253 @@
+//! The status as a table for people. Pure: text in, text out.
+
+use std::fmt::Write as _;
+
+use counterfoil::proto::pb::{Cursor, GetStatusResponse, Log, LogLimits, ReceiverPosition};
+
+use super::{Both, word};
+use crate::numbers::{bytes, grouped};
+
+const GREEN: &str = "\x1b[32m";
+const YELLOW: &str = "\x1b[33m";
+const RED: &str = "\x1b[31m";
+const BOLD: &str = "\x1b[1m";
+const PLAIN: &str = "\x1b[0m";
+
+/// The table; with colours only if somebody looks at it.
+pub fn show(both: &Both, colours: bool) -> String {
+    let paint = |colour: &str, text: &str| {
+        if colours { format!("{colour}{text}{PLAIN}") } else { text.to_owned() }
+    };
+    let mut text = String::new();
+    let mut end = |name: &str, url: &str, rows: Result<Vec<Row>, &String>| {
+        let _ = writeln!(text, "{}  {url}", paint(BOLD, name));
+        let rows = rows.unwrap_or_else(|error| {
+            vec![row("state", "DOWN").coloured(RED), row("", error.as_str())]
+        });
+        for Row { name, value, colour } in rows {
+            let value = colour.map_or_else(|| value.clone(), |colour| paint(colour, &value));
+            let _ = writeln!(text, "  {name:<11}{value}");
+        }
+    };
+    end("publisher", &both.publisher_url, both.publisher.as_ref().map(of_log));
+    end("receiver ", &both.receiver_url, both.receiver.as_ref().map(of_status));
+    text
+}
+
+struct Row {
+    name: &'static str,
+    value: String,
+    colour: Option<&'static str>,
+}
+
+impl Row {
+    fn coloured(self, colour: &'static str) -> Self {
+        Row { colour: Some(colour), ..self }
+    }
+}
+
+fn row(name: &'static str, value: impl Into<String>) -> Row {
+    Row { name, value: value.into(), colour: None }
+}
+
+fn of_log(log: &Log) -> Vec<Row> {
+    let state = word(log.state().as_str_name(), "LOG_STATE_");
+    let colour = if state == "ACTIVE" { GREEN } else { RED };
+    let mut rows = vec![
+        row("log", format!("{}  {}", log.name, log.log_id)),
+        row("state", state).coloured(colour),
+    ];
+    if !log.state_detail.is_empty() {
+        rows.push(row("", &log.state_detail));
+    }
+    rows.push(row("events", extent(log.floor_sequence, log.next_sequence)));
+    rows.push(row("holds", format!("{}, {} keys", bytes_of(log.bytes), number(log.keys))));
+    if let Some(limits) = &log.limits {
+        rows.push(row("bounds", bounds(limits)));
+    }
+    if log.receivers.is_empty() {
+        rows.push(row("receivers", "none yet"));
+    }
+    for (index, receiver) in log.receivers.iter().enumerate() {
+        rows.push(row(if index == 0 { "receivers" } else { "" }, position(receiver)));
+    }
+    rows
+}
+
+fn extent(floor: Option<i64>, next: Option<i64>) -> String {
+    match (floor.unwrap_or(0), next.unwrap_or(0)) {
+        (_, 0) => "none yet".to_owned(),
+        (floor, next) if floor == next => format!("none retained, next is {}", grouped(next)),
+        (floor, next) => {
+            format!("{} ({} to {})", grouped(next - floor), grouped(floor), grouped(next - 1))
+        }
+    }
+}
+
+fn bounds(limits: &LogLimits) -> String {
+    let age = match &limits.max_age {
+        Some(age) if age.seconds % 86_400 == 0 => format!("{} d", age.seconds / 86_400),
+        Some(age) => format!("{} s", grouped(age.seconds)),
+        None => "any age".to_owned(),
+    };
+    format!(
+        "{} events, {}, {age}, then {}",
+        number(limits.max_events),
+        bytes_of(limits.max_bytes),
+        limits.when_full
+    )
+}
+
+fn position(receiver: &ReceiverPosition) -> String {
+    let connected = if receiver.connected { "connected" } else { "away" };
+    let mut text = format!(
+        "{}  {connected}, acked {}, {}",
+        receiver.name,
+        sequence(receiver.acked.as_ref()),
+        lag(receiver.lag_events, receiver.lag_seconds)
+    );
+    if let Some(headroom) = receiver.headroom_events {
+        let _ = write!(text, ", headroom {}", grouped(headroom));
+    }
+    text
+}
+
+fn of_status(status: &GetStatusResponse) -> Vec<Row> {
+    let state = word(status.state().as_str_name(), "RECEIVER_STATE_");
+    let colour = match state {
+        "LIVE" => GREEN,
+        "HALTED" => RED,
+        _ => YELLOW,
+    };
+    let mut rows = vec![
+        row("name", format!("{}, log {}", status.receiver, status.log)),
+        row("state", state).coloured(colour),
+    ];
+    if !status.state_detail.is_empty() {
+        rows.push(row("", &status.state_detail));
+    }
+    rows.push(row("committed", sequence(status.cursor.as_ref())));
+    rows.push(row("acked", sequence(status.acked.as_ref())));
+    rows.push(row("behind", lag(status.lag_events, None)));
+    let outcomes: Vec<_> = status
+        .outcomes
+        .iter()
+        .map(|(outcome, count)| format!("{} {outcome}", grouped(*count)))
+        .collect();
+    if !outcomes.is_empty() {
+        let commits = number(status.commits);
+        rows.push(row("since start", format!(" {} in {commits} commits", outcomes.join(", "))));
+    }
+    if let Some(failure) = &status.failure {
+        rows.push(row("failure", format!("{}: {}", failure.reason, failure.message)).coloured(RED));
+        if let Some(at) = failure.sequence {
+            let key = &failure.key;
+            rows.push(row("", format!("event {} ({key}, {})", grouped(at), failure.r#type)));
+        }
+    }
+    rows
+}
+
+fn sequence(cursor: Option<&Cursor>) -> String {
+    match cursor.and_then(|cursor| cursor.sequence) {
+        None | Some(-1) => "nothing".to_owned(),
+        Some(sequence) => grouped(sequence),
+    }
+}
+
+fn lag(events: Option<i64>, seconds: Option<f64>) -> String {
+    match (events, seconds) {
+        (None, _) => "unknown".to_owned(),
+        (Some(0), _) => "nothing behind".to_owned(),
+        (Some(events), None) => format!("{} events", grouped(events)),
+        (Some(events), Some(seconds)) => {
+            format!("{} events, {seconds:.1} s behind", grouped(events))
+        }
+    }
+}
+
+fn number(value: Option<i64>) -> String {
+    value.map_or_else(|| "?".to_owned(), grouped)
+}
+
+fn bytes_of(value: Option<i64>) -> String {
+    value.map_or_else(|| "?".to_owned(), bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use counterfoil::proto::pb::{LogState, ReceiverState};
+
+    use super::*;
+
+    fn both() -> Both {
+        let at = |sequence| Some(Cursor { sequence: Some(sequence), ..Default::default() });
+        Both {
+            publisher_url: "http://p".into(),
+            publisher: Ok(Log {
+                name: "main".into(),
+                state: LogState::Active.into(),
+                log_id: "id".into(),
+                floor_sequence: Some(0),
+                next_sequence: Some(120_000),
+                bytes: Some(1536),
+                keys: Some(120_000),
+                receivers: vec![ReceiverPosition {
+                    name: "shop".into(),
+                    connected: true,
+                    acked: at(119_999),
+                    lag_events: Some(0),
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }),
+            receiver_url: "http://r".into(),
+            receiver: Ok(GetStatusResponse {
+                receiver: "shop".into(),
+                log: "main".into(),
+                state: ReceiverState::Live.into(),
+                cursor: at(119_999),
+                acked: at(119_999),
+                lag_events: Some(0),
+                ..Default::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn both_ends_are_on_one_screen() {
+        let text = show(&both(), false);
+        for part in [
+            "publisher  http://p\n",
+            "  events     120,000 (0 to 119,999)\n",
+            "  holds      1.5 KiB, 120,000 keys\n",
+            "  receivers  shop  connected, acked 119,999, nothing behind\n",
+            "receiver   http://r\n",
+            "  committed  119,999\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+        }
+        assert!(!text.contains('\x1b'));
+        assert!(show(&both(), true).contains("\x1b[32mLIVE"));
+    }
+
+    #[test]
+    fn an_end_that_is_down_is_said_beside_the_other() {
+        let down = Both { receiver: Err("UNAVAILABLE: refused".into()), ..both() };
+        let text = show(&down, false);
+        assert!(text.contains("acked 119,999"), "{text}");
+        assert!(text.contains("  state      DOWN\n             UNAVAILABLE: refused\n"), "{text}");
+    }
+
+    #[test]
+    fn an_extent_tells_empty_from_truncated() {
+        let cases = [
+            (0, 0, "none yet"),
+            (5, 5, "none retained, next is 5"),
+            (5, 1_005, "1,000 (5 to 1,004)"),
+        ];
+        for (floor, next, text) in cases {
+            assert_eq!(extent(Some(floor), Some(next)), text);
+        }
+    }
+}
