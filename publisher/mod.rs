@@ -1,3 +1,5 @@
 //! The publisher: holds bounded, durable logs, accepts events, replays them.
 
+mod durable;
 pub mod log;
+pub mod positions;

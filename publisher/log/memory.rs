@@ -80,6 +80,31 @@ impl State {
             self.entries[self.index(sequence)].chain
         }
     }
+
+    fn read(
+        &self,
+        lowest: Sequence,
+        from: Sequence,
+        max_entries: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Entry>, ReadError> {
+        if from < lowest {
+            return Err(ReadError::Truncated { asked: from, floor: lowest });
+        }
+        if from >= self.next() {
+            return Ok(Vec::new());
+        }
+        let mut bytes = 0;
+        let mut read = Vec::new();
+        for entry in self.entries.range(self.index(from)..).take(max_entries) {
+            bytes += entry.body.len();
+            if bytes > max_bytes && !read.is_empty() {
+                break;
+            }
+            read.push(entry.clone());
+        }
+        Ok(read)
+    }
 }
 
 impl EventLog for MemoryLog {
@@ -152,22 +177,17 @@ impl LogReader for MemoryLog {
         max_bytes: usize,
     ) -> Result<Vec<Entry>, ReadError> {
         let state = self.lock();
-        if from < state.floor {
-            return Err(ReadError::Truncated { asked: from, floor: state.floor });
-        }
-        if from >= state.next() {
-            return Ok(Vec::new());
-        }
-        let mut bytes = 0;
-        let mut read = Vec::new();
-        for entry in state.entries.range(state.index(from)..).take(max_entries) {
-            bytes += entry.body.len();
-            if bytes > max_bytes && !read.is_empty() {
-                break;
-            }
-            read.push(entry.clone());
-        }
-        Ok(read)
+        state.read(state.floor, from, max_entries, max_bytes)
+    }
+
+    fn read_stored(
+        &self,
+        from: Sequence,
+        max_entries: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Entry>, ReadError> {
+        let state = self.lock();
+        state.read(state.first, from, max_entries, max_bytes)
     }
 
     fn chain_at(&self, sequence: Sequence) -> Result<Chain, ReadError> {

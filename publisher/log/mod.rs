@@ -139,6 +139,14 @@ pub enum OpenError {
         /// What was found.
         what: String,
     },
+    /// A file beside the log is damaged.
+    #[error("{path} is damaged: {what}")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What was found.
+        what: String,
+    },
     /// The operating system refused.
     #[error("cannot {doing} {path}: {source}")]
     Io {
@@ -215,6 +223,19 @@ pub trait LogReader: Send + Sync {
     /// [`ReadError::Truncated`] below the floor, also when the floor has moved
     /// since the caller looked; [`ReadError::Corrupt`]; [`ReadError::Io`].
     fn read(
+        &self,
+        from: Sequence,
+        max_entries: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Entry>, ReadError>;
+
+    /// The same, but also below the floor, as far as the storage there has not
+    /// been released: for what is derived from the log and must outlive it.
+    ///
+    /// # Errors
+    /// [`ReadError::Truncated`] where it has been released, with the first
+    /// sequence that is still stored as `floor`; [`ReadError::Corrupt`]; [`ReadError::Io`].
+    fn read_stored(
         &self,
         from: Sequence,
         max_entries: usize,

@@ -1,0 +1,215 @@
+//! Steps on stable storage that the log, the positions and the receipts share,
+//! and the latch that closes when one of them fails. Knows nothing of what the
+//! bytes mean.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::log::{CommitError, OpenError};
+
+/// The file that says that a directory needs recovery.
+pub const MARKER: &str = "HALTED";
+/// Ends the name of a file that is not whole yet. Such a file is never read.
+pub const UNFINISHED: &str = ".tmp";
+
+/// Makes the names in a directory durable.
+///
+/// # Errors
+/// The operating system's.
+pub fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Puts a whole file under a name, durably: afterwards there is the old content
+/// or the new, never a part.
+///
+/// # Errors
+/// The operating system's; the name then has its old content.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let unfinished = unfinished(path);
+    let written = File::create(&unfinished)
+        .and_then(|file| file.write_all_at(content, 0).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // What could not be written may hold the space that is missing.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written?;
+    sync_dir(path.parent().unwrap_or(Path::new(".")))
+}
+
+fn unfinished(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(UNFINISHED);
+    name.into()
+}
+
+/// Whether an error says that there is no room, which may change.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Copies the end of a file, from `from` on, to a new file beside it, durably:
+/// nothing is cut off that has not been kept.
+///
+/// # Errors
+/// The operating system's.
+pub fn keep_tail(path: &Path, from: u64, tail: &[u8]) -> io::Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    for attempt in 0.. {
+        let kept = path.with_file_name(format!("torn-{name}-at-{from}-{attempt}"));
+        if kept.exists() {
+            continue;
+        }
+        replace(&kept, tail)?;
+        return Ok(kept);
+    }
+    unreachable!("one of 2^31 names is free")
+}
+
+/// Closed after the first I/O error that leaves the disk's content unknown, for
+/// good: a marker keeps the directory closed across restarts, too.
+#[derive(Debug)]
+pub struct Latch {
+    dir: PathBuf,
+    why: Option<String>,
+}
+
+impl Latch {
+    /// An open latch over a directory.
+    ///
+    /// # Errors
+    /// [`OpenError::Halted`] where the marker stands.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        let marker = dir.join(MARKER);
+        match fs::read_to_string(&marker) {
+            Ok(why) => {
+                let data_dir = dir.ancestors().nth(2).unwrap_or(dir).display();
+                Err(OpenError::Halted(format!(
+                    "{} takes no part in service: {}; run `publisher recover --data-dir {data_dir}`, which copies what can be read into new files",
+                    dir.display(),
+                    why.trim_end(),
+                )))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Latch { dir: dir.to_owned(), why: None })
+            }
+            Err(error) => Err(OpenError::io("read", &marker, error)),
+        }
+    }
+
+    /// Whether writing is still allowed.
+    ///
+    /// # Errors
+    /// [`CommitError::Halted`].
+    pub fn check(&self) -> Result<(), CommitError> {
+        match &self.why {
+            None => Ok(()),
+            Some(why) => Err(CommitError::Halted(why.clone())),
+        }
+    }
+
+    /// Closes it and leaves the marker, as well as the disk still allows.
+    pub fn close(&mut self, doing: &str, error: &io::Error) -> CommitError {
+        let why = format!("{doing} failed ({error}), so what is on the disk is unknown");
+        tracing::error!(directory = %self.dir.display(), "{why}; no more writes");
+        if let Err(error) = replace(&self.dir.join(MARKER), format!("{why}\n").as_bytes()) {
+            tracing::error!(%error, "the marker {MARKER} could not be written");
+        }
+        self.why = Some(why.clone());
+        CommitError::Halted(why)
+    }
+
+    /// Judges an error of [`replace`]: no room changes nothing, anything else closes.
+    pub fn judge(&mut self, doing: &str, error: &io::Error) -> CommitError {
+        if is_full(error) { CommitError::DiskFull } else { self.close(doing, error) }
+    }
+}
+
+/// A file that grows at its end, in two steps: what has been written counts only
+/// once it has been synced.
+#[derive(Debug)]
+pub struct AppendFile {
+    file: File,
+    /// Everything before is on stable storage.
+    length: u64,
+}
+
+impl AppendFile {
+    /// Opens an existing file of which the first `length` bytes count.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open(path: &Path, length: u64) -> io::Result<Self> {
+        Ok(AppendFile { file: OpenOptions::new().read(true).write(true).open(path)?, length })
+    }
+
+    /// Bytes that are on stable storage.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Writes behind the bytes that count.
+    ///
+    /// # Errors
+    /// [`CommitError::DiskFull`]: the file is as before. [`CommitError::Halted`].
+    pub fn write(&mut self, bytes: &[u8], latch: &mut Latch) -> Result<(), CommitError> {
+        latch.check()?;
+        match self.file.write_all_at(bytes, self.length) {
+            Ok(()) => Ok(()),
+            Err(error) if is_full(&error) => match self.file.set_len(self.length) {
+                Ok(()) => Err(CommitError::DiskFull),
+                Err(error) => Err(latch.close("cutting off an unfinished write", &error)),
+            },
+            Err(error) => Err(latch.close("a write", &error)),
+        }
+    }
+
+    /// Makes the last `written` bytes durable; they count from here on.
+    ///
+    /// # Errors
+    /// [`CommitError::Halted`].
+    pub fn sync(&mut self, written: u64, latch: &mut Latch) -> Result<(), CommitError> {
+        self.file.sync_data().map_err(|error| latch.close("a sync", &error))?;
+        self.length += written;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_latch_stays_closed_across_opens_and_names_the_way_out() {
+        let data_dir = tempfile::tempdir().expect("a directory");
+        let dir = data_dir.path().join("logs/main");
+        fs::create_dir_all(&dir).expect("created");
+        let mut latch = Latch::open(&dir).expect("open");
+        latch.check().expect("open");
+        latch.close("a sync", &io::Error::from_raw_os_error(5));
+        assert!(matches!(latch.check(), Err(CommitError::Halted(_))));
+        let refused = Latch::open(&dir).expect_err("marked").to_string();
+        let way_out = format!("publisher recover --data-dir {}", data_dir.path().display());
+        assert!(refused.contains(&way_out), "{refused}");
+        assert!(refused.contains("a sync failed"), "{refused}");
+    }
+
+    #[test]
+    fn bytes_that_are_not_synced_do_not_count() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        replace(&path, b"head").expect("written");
+        let mut latch = Latch::open(dir.path()).expect("open");
+        let mut file = AppendFile::open(&path, 4).expect("opened");
+        file.write(b"lost", &mut latch).expect("written");
+        file.write(b"kept", &mut latch).expect("written");
+        file.sync(4, &mut latch).expect("synced");
+        assert_eq!(file.length(), 8);
+        assert_eq!(fs::read(&path).expect("read"), b"headkept");
+    }
+}
