@@ -3,3 +3,4 @@
 mod durable;
 pub mod log;
 pub mod positions;
+pub mod receipts;
