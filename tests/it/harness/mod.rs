@@ -1,0 +1,18 @@
+//! What the stories need: processes that can be killed, clients, a publisher that
+//! lies, a link that breaks, and failures that explain themselves.
+
+#![allow(dead_code)] // the stories that use the rest follow
+
+pub mod events;
+pub mod fake_publisher;
+pub mod frames;
+pub mod ledger;
+pub mod loopback;
+pub mod pair;
+pub mod process;
+pub mod proxy;
+pub mod publisher;
+pub mod receiver;
+pub mod refusal;
+pub mod tools;
+pub mod wait;

@@ -1,0 +1,326 @@
+//! A publisher process and what a client asks it.
+
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use counterfoil::proto::pb::{
+    AckRequest, AckResponse, Cursor, Event, GetLogRequest, GetReceiptRequest, GetReceiptResponse,
+    Log, NewEvent, PublishRequest, Receipt, ReplayRequest, StartAt,
+    publisher_service_client::PublisherServiceClient, replay_request::Start,
+};
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
+
+use super::{
+    frames::Frames,
+    loopback,
+    process::{Ended, Launch, Process},
+    wait::{DEADLINE, wait_until, within},
+};
+
+/// The client that cargo generated for us.
+pub type Client = PublisherServiceClient<Channel>;
+
+/// A client that connects when it is first used, and again when it has to.
+pub fn client(address: SocketAddr) -> Client {
+    PublisherServiceClient::new(channel(address))
+        .max_decoding_message_size(16 << 20)
+        .max_encoding_message_size(64 << 20)
+}
+
+/// A lazy channel with a deadline for connecting only.
+pub fn channel(address: SocketAddr) -> Channel {
+    Endpoint::from_shared(format!("http://{address}"))
+        .expect("an address makes a URL")
+        .connect_timeout(DEADLINE)
+        .connect_lazy()
+}
+
+/// How a publisher is started.
+#[derive(Clone)]
+pub struct Setup {
+    dir: PathBuf,
+    listen: String,
+    config: Option<String>,
+    env: Vec<(String, OsString)>,
+    wrapper: Vec<OsString>,
+}
+
+impl Setup {
+    /// A configuration file with this text.
+    pub fn config(mut self, toml: &str) -> Self {
+        self.config = Some(toml.to_owned());
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Dies at a crash point after so many passes.
+    pub fn dies_at(self, point: &str, after: u32) -> Self {
+        self.env("FAILPOINTS", format!("{point}={after}*off->return"))
+    }
+
+    pub fn wrapped(mut self, wrapper: Vec<OsString>) -> Self {
+        self.wrapper = wrapper;
+        self
+    }
+
+    /// Listens where an earlier one did.
+    pub fn listen(mut self, address: SocketAddr) -> Self {
+        self.listen = address.to_string();
+        self
+    }
+
+    fn launch(&self) -> Launch {
+        let mut launch = Launch::new(env!("CARGO_BIN_EXE_publisher"))
+            .args(["--listen", &self.listen])
+            .arg("--data-dir")
+            .arg(&self.dir)
+            .wrapped(&self.wrapper);
+        if let Some(config) = &self.config {
+            let path = self.dir.with_extension("toml");
+            std::fs::write(&path, config).expect("the configuration can be written");
+            launch = launch.arg("--config").arg(path);
+        }
+        self.env.iter().fold(launch, |launch, (name, value)| launch.env(name, value.clone()))
+    }
+
+    /// Starts it and waits until it listens.
+    ///
+    /// # Panics
+    /// If it ends instead.
+    pub fn start(self) -> Publisher {
+        self.try_start().unwrap_or_else(|ended| panic!("the publisher did not start: {ended:?}"))
+    }
+
+    /// Starts it and waits until it listens.
+    ///
+    /// # Errors
+    /// How it ended instead.
+    pub fn try_start(self) -> Result<Publisher, Ended> {
+        let (process, address) = self.launch().try_start()?;
+        let setup = self.listen(address);
+        Ok(Publisher { process, address, setup, client: client(address) })
+    }
+
+    /// Runs it to its end: for starts that have to be refused.
+    ///
+    /// # Panics
+    /// If it listens instead.
+    pub fn refuses(self) -> Ended {
+        match self.try_start() {
+            Ok(_) => panic!("the publisher has started, it should have refused"),
+            Err(ended) => ended,
+        }
+    }
+}
+
+/// A running publisher.
+pub struct Publisher {
+    pub process: Process,
+    pub address: SocketAddr,
+    pub client: Client,
+    setup: Setup,
+}
+
+impl Publisher {
+    /// How one over this directory is started.
+    pub fn at(dir: &Path) -> Setup {
+        Setup {
+            dir: dir.join("publisher"),
+            listen: SocketAddr::new(loopback::address(), 0).to_string(),
+            config: None,
+            env: Vec::new(),
+            wrapper: Vec::new(),
+        }
+    }
+
+    /// Starts one with embedded defaults.
+    pub fn start(dir: &Path) -> Publisher {
+        Self::at(dir).start()
+    }
+
+    /// Runs `publisher recover` over this directory.
+    pub fn recover(dir: &Path) -> Ended {
+        Launch::new(env!("CARGO_BIN_EXE_publisher"))
+            .args(["recover", "--data-dir"])
+            .arg(dir.join("publisher"))
+            .run()
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.setup.dir
+    }
+
+    /// Starts it again at the same place, without crash points or wrapper.
+    pub fn restart(self) -> Publisher {
+        let setup = self.successor();
+        drop(self);
+        setup.start()
+    }
+
+    /// How its successor at the same place is started.
+    pub fn successor(&self) -> Setup {
+        Setup { env: Vec::new(), wrapper: Vec::new(), ..self.setup.clone() }
+    }
+
+    /// SIGTERM, and its end.
+    pub fn terminate(mut self) -> Ended {
+        self.process.tell_to_end();
+        self.process.ended()
+    }
+
+    /// Publishes to `main`, all or none.
+    ///
+    /// # Errors
+    /// The publisher's.
+    pub async fn publish(&self, events: Vec<NewEvent>) -> Result<Vec<Receipt>, Status> {
+        publish(&self.client, "", events).await
+    }
+
+    /// Publishes one event that has to be accepted.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub async fn accepts(&self, event: NewEvent) -> Receipt {
+        let receipts = self.publish(vec![event]).await;
+        receipts.expect("the event is accepted").pop().expect("one receipt for one event")
+    }
+
+    /// `main` as GetLog shows it.
+    pub async fn log(&self) -> Log {
+        self.try_log().await.expect("GetLog")
+    }
+
+    /// The same, while the publisher may be down.
+    ///
+    /// # Errors
+    /// The publisher's, or the transport's.
+    pub async fn try_log(&self) -> Result<Log, Status> {
+        let mut client = self.client.clone();
+        let answer = within("GetLog", client.get_log(GetLogRequest::default())).await?;
+        Ok(answer.into_inner().log.expect("a log"))
+    }
+
+    /// What became of a key.
+    pub async fn receipt(&self, key: &str) -> GetReceiptResponse {
+        let request = GetReceiptRequest { key: key.into(), ..Default::default() };
+        let answer = self.client.clone().get_receipt(request).await;
+        answer.expect("GetReceipt").into_inner()
+    }
+
+    /// Opens a Replay.
+    ///
+    /// # Errors
+    /// The publisher's.
+    pub async fn replay(&self, request: ReplayRequest) -> Result<Frames, Status> {
+        open_replay(&self.client, request).await
+    }
+
+    /// Everything retained.
+    pub async fn everything(&self) -> Vec<Event> {
+        let request = ReplayRequest {
+            start: Some(Start::StartAt(StartAt::Oldest.into())),
+            ..Default::default()
+        };
+        let mut frames = self.replay(request).await.expect("a look at the log");
+        frames.to_end().await.expect("the look ends OK")
+    }
+
+    /// Acknowledges for a receiver.
+    ///
+    /// # Errors
+    /// The publisher's.
+    pub async fn ack(
+        &self,
+        receiver: &str,
+        session: i64,
+        cursor: &Cursor,
+    ) -> Result<AckResponse, Status> {
+        let request = AckRequest {
+            receiver: receiver.into(),
+            session,
+            cursor: Some(cursor.clone()),
+            ..Default::default()
+        };
+        Ok(within("Ack", self.client.clone().ack(request)).await?.into_inner())
+    }
+
+    /// What it has noted of a receiver.
+    pub async fn acked(&self, receiver: &str) -> Option<Cursor> {
+        let log = self.try_log().await.ok()?;
+        log.receivers.into_iter().find(|known| known.name == receiver)?.acked
+    }
+
+    /// Waits until a receiver has acknowledged up to a sequence.
+    pub async fn waits_for_ack(&self, receiver: &str, sequence: i64) {
+        wait_until(&format!("{receiver} has acknowledged {sequence}"), async || {
+            let acked = self.acked(receiver).await?;
+            (acked.sequence >= Some(sequence)).then_some(())
+        })
+        .await;
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let address = self.address;
+            let answer =
+                ask(async move { client(address).get_log(GetLogRequest::default()).await });
+            println!("--- GetLog says: {answer}");
+        }
+    }
+}
+
+/// Publishes to a log, all or none.
+///
+/// # Errors
+/// The publisher's, or the transport's.
+pub async fn publish(
+    client: &Client,
+    log: &str,
+    events: Vec<NewEvent>,
+) -> Result<Vec<Receipt>, Status> {
+    let request = PublishRequest { log: log.into(), events };
+    let answer = within("Publish", client.clone().publish(request)).await?;
+    Ok(answer.into_inner().receipts)
+}
+
+/// Opens a Replay.
+///
+/// # Errors
+/// The publisher's.
+pub async fn open_replay(client: &Client, request: ReplayRequest) -> Result<Frames, Status> {
+    let stream = within("the opening of a Replay", client.clone().replay(request)).await?;
+    Frames::new(stream.into_inner()).await
+}
+
+/// A question on a runtime of its own, for use while a test fails.
+pub fn ask<T: std::fmt::Debug>(
+    question: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> String {
+    let thread = std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            match tokio::time::timeout(std::time::Duration::from_secs(2), question).await {
+                Ok(Ok(answer)) => format!("{answer:?}"),
+                Ok(Err(status)) => format!("{status}"),
+                Err(_) => "nothing within 2 s".to_owned(),
+            }
+        })
+    });
+    thread.join().unwrap_or_else(|_| "nothing: the question failed".to_owned())
+}

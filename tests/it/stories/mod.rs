@@ -1,0 +1,3 @@
+//! What must hold, told one theme a file.
+
+mod fingerprint;
