@@ -1,1 +1,45 @@
-fn main() {}
+//! The receiver's process: settings, run, exit code.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use counterfoil::{
+    process::{self, Failure},
+    proto::crash,
+    receiver::{
+        config::{Cli, Command, Flags},
+        projections, run, store,
+    },
+};
+
+fn main() -> ExitCode {
+    crash::arm();
+    let cli = Cli::parse();
+    process::start_logging();
+    Failure::exit_code(match cli.command {
+        Some(Command::Recover { db }) => recover(&db),
+        None => serve(cli.serve),
+    })
+}
+
+fn serve(flags: Flags) -> Result<(), Failure> {
+    let settings = flags.settle()?;
+    let projection = projections::named(&settings.projection)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Runtime(format!("no threads to run on: {error}")))?;
+    let ended = runtime.block_on(async {
+        let listener = process::bind(&settings.listen).await?;
+        run::run(settings, projection, listener).await
+    });
+    // A query that still runs does not hold up the end.
+    runtime.shutdown_background();
+    ended
+}
+
+fn recover(db: &std::path::Path) -> Result<(), Failure> {
+    let kept = store::recover::recover(db)?;
+    println!("recovered {}; the old files are kept as {}*", db.display(), kept.display());
+    Ok(())
+}

@@ -1,3 +1,21 @@
 //! The receiver: asks for events, applies each exactly once, acknowledges.
+//! [`run`] shows the whole flow.
 
+pub mod ack;
+pub mod apply;
+pub mod config;
+pub mod decide;
+pub mod inventory;
 pub mod projection;
+pub mod projections;
+pub mod readers;
+pub mod replay;
+pub mod retry;
+pub mod run;
+pub mod service;
+pub mod status;
+pub mod store;
+pub mod transaction;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,403 @@
+//! The apply thread against a database in a file.
+
+use std::{path::PathBuf, sync::atomic::AtomicU32};
+
+use rusqlite::Connection;
+
+use super::*;
+use crate::receiver::{
+    inventory::Inventory,
+    projection::{Applied, DeclaredQuery, Fault},
+    status::State as Shown,
+    testing::{adjustments, cursor_after, event},
+};
+
+/// An apply thread whose other ends the test holds.
+struct Bench {
+    _directory: tempfile::TempDir,
+    db: PathBuf,
+    board: Arc<Board>,
+    streams: Arc<Streams>,
+    work: Option<mpsc::Sender<Work>>,
+    ending: CancellationToken,
+    thread: Option<std::thread::JoinHandle<()>>,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Bench {
+    fn new(projection: impl Projection) -> Self {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let db = directory.path().join("test.db");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("runtime");
+        let store = store::open(&db, "main", &projection).expect("opened");
+        let board = Arc::new(Board::new(None));
+        let streams = Arc::new(Streams::default());
+        let ending = CancellationToken::new();
+        let _inside = runtime.enter();
+        let apply = Apply::new(
+            store,
+            None,
+            Box::new(projection),
+            board.clone(),
+            streams.clone(),
+            3,
+            ending.clone(),
+        );
+        let (work, queue) = mpsc::channel(8);
+        let thread = Some(std::thread::spawn(move || apply.run(queue)));
+        drop(_inside);
+        Bench {
+            _directory: directory,
+            db,
+            board,
+            streams,
+            work: Some(work),
+            ending,
+            thread,
+            runtime,
+        }
+    }
+
+    fn send(&self, stream: u64, events: &[Event], cursor: Cursor) {
+        let frame = Work::Frame { stream, events: events.to_vec(), cursor };
+        self.work.as_ref().expect("open").blocking_send(frame).expect("the thread runs");
+    }
+
+    /// What is committed once everything sent has been dealt with.
+    fn resume(&self) -> i64 {
+        let (asked, answer) = oneshot::channel();
+        let work = self.work.as_ref().expect("open");
+        work.blocking_send(Work::Resume(asked)).expect("the thread runs");
+        answer.blocking_recv().expect("answered").map_or(-1, |cursor| cursor.sequence)
+    }
+
+    fn halted(&self) -> Failure {
+        self.runtime.block_on(self.board.halted());
+        self.board.status().borrow().halted.clone().expect("halted")
+    }
+
+    fn tables(&self) -> Connection {
+        store::open_for_reading(&self.db).expect("readable")
+    }
+
+    fn number(&self, sql: &str) -> i64 {
+        self.tables().query_row(sql, [], |row| row.get(0)).expect("one number")
+    }
+
+    fn outcomes(&self) -> Vec<String> {
+        let tables = self.tables();
+        let mut rows = tables
+            .prepare(
+                "SELECT outcome || coalesce(' ' || reason, '') FROM counterfoil_ledger
+                 ORDER BY sequence",
+            )
+            .expect("valid");
+        let rows = rows.query_map([], |row| row.get(0)).expect("readable");
+        rows.collect::<Result<_, _>>().expect("readable")
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.ending.cancel();
+        self.work = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the thread did not panic");
+        }
+    }
+}
+
+#[test]
+fn events_ledger_and_cursor_go_together() {
+    let bench = Bench::new(Inventory);
+    let events = adjustments(0, 1_500);
+    for frame in [0..500, 500..1_000, 1_000..1_500] {
+        let after = cursor_after(&events[..frame.end]);
+        bench.send(0, &events[frame], after);
+    }
+    assert_eq!(bench.resume(), 1_499);
+    assert_eq!(bench.number("SELECT total FROM total"), 1_500);
+    assert_eq!(bench.number("SELECT count(*) FROM counterfoil_ledger"), 1_500);
+    let stored = cursor::read(&bench.tables(), "main").expect("readable");
+    assert_eq!(stored, Some(cursor_after(&events)));
+    let status = bench.board.status().borrow().clone();
+    assert_eq!((status.committed(), status.outcomes), (1_499, [1_500, 0, 0, 0]));
+    assert!(status.commits <= 3, "{} commits", status.commits);
+}
+
+/// APP-05: repeats within a stream and after a reconnect are no errors, and
+/// have no effect.
+#[test]
+fn repeats_change_nothing() {
+    let bench = Bench::new(Inventory);
+    let events = adjustments(0, 5);
+    let [e0, e1, e2, e3, e4] = [0, 1, 2, 3, 4].map(|n| events[n].clone());
+    bench.send(0, &[e0], cursor_after(&events[..1]));
+    let mixed = [e1.clone(), e2.clone(), e2.clone(), e1, e3.clone()];
+    bench.send(0, &mixed, cursor_after(&events[..4]));
+    bench.send(0, &[e2, e3, e4], cursor_after(&events));
+    assert_eq!(bench.resume(), 4);
+    assert_eq!(bench.number("SELECT total FROM total"), 5);
+    assert_eq!(bench.outcomes(), ["APPLIED"; 5]);
+}
+
+/// APP-02: one key, one effect, wherever it comes again.
+#[test]
+fn a_key_has_one_effect() {
+    let bench = Bench::new(Inventory);
+    let adjusted = |sequence, json| event(sequence, "same", "stock.adjusted", "camera", json);
+    let events = [
+        adjusted(0, r#"{"delta":3}"#),
+        adjusted(1, r#"{"delta":3}"#),
+        adjusted(2, r#"{"delta":4}"#),
+        adjusted(3, r#"{"delta":3}"#),
+    ];
+    bench.send(0, &events, cursor_after(&events));
+    assert_eq!(bench.resume(), 3);
+    assert_eq!(bench.number("SELECT total FROM total"), 3);
+    let expected = ["APPLIED", "DUPLICATE", "REJECTED key_conflict", "DUPLICATE"];
+    assert_eq!(bench.outcomes(), expected);
+    let entry = store::ledger::by_key(&bench.tables(), "main", "same").expect("readable");
+    assert_eq!(entry.map(|entry| entry.sequence), Some(0));
+}
+
+#[test]
+fn rejections_and_unknown_types_move_the_cursor() {
+    let bench = Bench::new(Inventory);
+    let reserve = r#"{"task":"t","quantity":1,"expected_version":0}"#;
+    let events = [
+        event(0, "a", "stock.reserved", "lens", reserve),
+        event(1, "b", "stock.counted", "lens", "{}"),
+        event(2, "c", "stock.adjusted", "lens", r#"{"delta":1}"#),
+    ];
+    bench.send(0, &events, cursor_after(&events));
+    assert_eq!(bench.resume(), 2);
+    assert_eq!(bench.outcomes(), ["REJECTED unknown_item", "IGNORED", "APPLIED"]);
+    assert_eq!(bench.board.status().borrow().outcomes, [1, 1, 1, 0]);
+}
+
+/// APP-08: the event that cannot be applied blocks, those before it stand,
+/// and it says which and why.
+#[test]
+fn a_faulty_event_blocks_at_its_place() {
+    let bench = Bench::new(Inventory);
+    let mut events = adjustments(0, 4);
+    events[2] = event(2, "bad", "stock.adjusted", "camera", r#"{"delta":1001}"#);
+    bench.send(0, &events, cursor_after(&events));
+    let failure = bench.halted();
+    assert_eq!((failure.reason, failure.attempts), ("EVENT_FAILED", Some(3)));
+    assert!(failure.message.contains("delta: is 1001"), "{}", failure.message);
+    assert_eq!(failure.event.expect("named").key, "bad");
+    assert_eq!(bench.board.status().borrow().state(), Shown::Halted);
+    assert_eq!(bench.resume(), 1);
+    assert_eq!(bench.number("SELECT total FROM total"), 2);
+    assert_eq!(bench.number("SELECT max(sequence) FROM counterfoil_ledger"), 1);
+}
+
+#[test]
+fn one_gap_asks_again_and_the_second_halts() {
+    let bench = Bench::new(Inventory);
+    let events = adjustments(0, 10);
+    bench.send(0, &events[..2], cursor_after(&events[..2]));
+    bench.send(0, &events[5..], cursor_after(&events));
+    bench.runtime.block_on(bench.streams.reopen.notified());
+    // The rest of that stream is not looked at any more.
+    bench.send(0, &events[2..], cursor_after(&events));
+    assert_eq!(bench.resume(), 1);
+    bench.streams.newest.store(1, Ordering::Release);
+    bench.send(1, &events[6..], cursor_after(&events));
+    assert_eq!(bench.halted().reason, "GAP");
+    assert_eq!(bench.number("SELECT count(*) FROM counterfoil_ledger"), 2);
+}
+
+#[test]
+fn a_gap_that_is_filled_is_forgotten() {
+    let bench = Bench::new(Inventory);
+    let events = adjustments(0, 10);
+    for (stream, from, upto) in [(0, 1, 3), (1, 0, 5), (1, 6, 9), (2, 5, 10)] {
+        if bench.streams.newest.swap(stream, Ordering::AcqRel) != stream {
+            bench.resume();
+        }
+        bench.send(stream, &events[from..upto], cursor_after(&events[..upto]));
+        bench.resume();
+    }
+    assert_eq!(bench.resume(), 9);
+    assert!(bench.board.halted_for().is_none());
+}
+
+/// APP-04: frames of a stream that has been replaced are dropped.
+#[test]
+fn an_old_stream_is_not_listened_to() {
+    let bench = Bench::new(Inventory);
+    let events = adjustments(0, 4);
+    bench.streams.newest.store(7, Ordering::Release);
+    bench.send(6, &events, cursor_after(&events));
+    assert_eq!(bench.resume(), -1);
+    bench.send(7, &events[..2], cursor_after(&events[..2]));
+    assert_eq!(bench.resume(), 1);
+}
+
+#[test]
+fn another_history_halts_and_writes_nothing() {
+    let events = adjustments(0, 4);
+    let forged = Cursor { chain: [9; 32], ..cursor_after(&events) };
+    let bench = Bench::new(Inventory);
+    bench.send(0, &events, forged);
+    assert_eq!(bench.halted().reason, "DIVERGED");
+    assert_eq!(bench.number("SELECT count(*) FROM counterfoil_ledger"), 0);
+
+    let bench = Bench::new(Inventory);
+    bench.send(0, &events, cursor_after(&events));
+    let other = event(1, "k1", "stock.adjusted", "camera", r#"{"delta":2}"#);
+    bench.send(0, &[other], cursor_after(&events[..2]));
+    let failure = bench.halted();
+    assert_eq!((failure.reason, failure.event.map(|event| event.sequence)), ("CONFLICT", Some(1)));
+    assert_eq!(bench.number("SELECT total FROM total"), 4);
+}
+
+/// Does what the event's type says, mistakes included.
+struct Mischief {
+    panics: AtomicU32,
+}
+
+impl Projection for Mischief {
+    fn name(&self) -> &'static str {
+        "mischief"
+    }
+
+    fn version(&self) -> i64 {
+        1
+    }
+
+    fn create(&self, tables: &Connection) -> rusqlite::Result<()> {
+        tables.execute_batch("CREATE TABLE mine (n INTEGER NOT NULL CHECK (n < 10)) STRICT")
+    }
+
+    fn apply(&self, tables: &Connection, event: &Event) -> Result<Applied, Fault> {
+        let write = |n: i64| tables.execute("INSERT INTO mine VALUES (?1)", [n]);
+        match event.intent.event_type.as_str() {
+            "write" => drop(write(event.sequence)?),
+            "break-a-check" => drop(write(11)?),
+            "commit" => tables.execute_batch("COMMIT")?,
+            "touch-the-ledger" => tables.execute_batch("DELETE FROM counterfoil_ledger")?,
+            "write-and-reject" => {
+                write(event.sequence)?;
+                return Ok(Applied::Rejected { reason: "no", result: None });
+            }
+            "panic-once" => {
+                write(event.sequence)?;
+                if self.panics.fetch_add(1, Ordering::Relaxed) == 0 {
+                    panic!("as the test wants it");
+                }
+            }
+            _ => return Ok(Applied::Ignored),
+        }
+        Ok(Applied::Done(None))
+    }
+
+    fn queries(&self) -> &'static [DeclaredQuery] {
+        &[]
+    }
+}
+
+/// APP-11 and the guard: what a projection must not do is a fault, and leaves
+/// nothing behind.
+#[test]
+fn mischief_is_a_fault() {
+    for what in ["break-a-check", "commit", "touch-the-ledger", "write-and-reject"] {
+        let bench = Bench::new(Mischief { panics: AtomicU32::new(0) });
+        let events = [event(0, "a", "write", "", "{}"), event(1, "b", what, "", "{}")];
+        bench.send(0, &events, cursor_after(&events));
+        let failure = bench.halted();
+        assert_eq!(failure.reason, "EVENT_FAILED", "{what}");
+        assert_eq!(failure.event.map(|event| event.sequence), Some(1), "{what}");
+        assert_eq!(bench.outcomes(), ["APPLIED"], "{what}");
+        assert_eq!(bench.number("SELECT count(*) FROM mine"), 1, "{what}");
+    }
+}
+
+/// APP-15: a panic costs the connection, not the receiver.
+#[test]
+fn a_panic_is_a_fault_that_may_pass() {
+    let bench = Bench::new(Mischief { panics: AtomicU32::new(0) });
+    let events = [
+        event(0, "a", "write", "", "{}"),
+        event(1, "b", "panic-once", "", "{}"),
+        event(2, "c", "write", "", "{}"),
+    ];
+    bench.send(0, &events, cursor_after(&events));
+    assert_eq!(bench.resume(), 2);
+    assert_eq!(bench.outcomes(), ["APPLIED"; 3]);
+    assert_eq!(bench.number("SELECT count(*) FROM mine"), 3);
+}
+
+/// SQL-01, SQL-15: another writer delays, and is waited for.
+#[test]
+fn another_writer_is_waited_for() {
+    let bench = Bench::new(Inventory);
+    let other = Connection::open(&bench.db).expect("opened");
+    other.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    let events = adjustments(0, 2);
+    bench.send(0, &events, cursor_after(&events));
+    let mut status = bench.board.status();
+    let wait = status.wait_for(|status| status.state() == Shown::Retrying);
+    let reason = bench.runtime.block_on(wait).expect("alive").retrying.clone().map(|f| f.reason);
+    assert_eq!(reason, Some("STORE_BUSY"));
+    other.execute_batch("ROLLBACK").expect("released");
+    assert_eq!(bench.resume(), 1);
+    assert!(bench.board.status().borrow().retrying.is_none());
+}
+
+/// SQL-04: a reader that holds up the write-ahead log for a while does not
+/// leave it large for good.
+#[test]
+fn the_write_ahead_log_shrinks_again() {
+    let bench = Bench::new(Inventory);
+    let wal = lock::beside(&bench.db, "-wal");
+    let size = || std::fs::metadata(&wal).map_or(0, |file| file.len());
+    let reader = bench.tables();
+    reader.execute_batch("BEGIN; SELECT * FROM counterfoil_meta").expect("a snapshot");
+    let padded = |n: i64| {
+        let json = format!(r#"{{"delta":1,"note":"{}"}}"#, "x".repeat(100));
+        event(n, &format!("{n}{}", "k".repeat(200)), "stock.adjusted", "camera", &json)
+    };
+    let events: Vec<_> = (0..12_000).map(padded).collect();
+    let mut after = cursor_after(&[]);
+    for frame in events.chunks(500) {
+        after = frame.iter().fold(after, |c, e| c.advance(&e.intent.fingerprint, &e.intent.key));
+        bench.send(0, frame, after);
+    }
+    assert_eq!(bench.resume(), 11_999);
+    assert!(size() > 4 * 1024 * 1024, "{}", size());
+    drop(reader);
+    let shrunk = async {
+        while size() > 0 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    bench.runtime.block_on(async { tokio::time::timeout(IDLE * 4, shrunk).await }).expect("cut");
+}
+
+#[test]
+fn the_end_leaves_all_in_one_file() {
+    let bench = Bench::new(Inventory);
+    let events = adjustments(0, 3);
+    bench.send(0, &events, cursor_after(&events));
+    assert_eq!(bench.resume(), 2);
+    let (db, wal) = (bench.db.clone(), lock::beside(&bench.db, "-wal"));
+    let copy = tempfile::NamedTempFile::new().expect("temporary file");
+    let mut bench = bench;
+    bench.ending.cancel();
+    bench.work = None;
+    bench.thread.take().expect("running").join().expect("no panic");
+    assert_eq!(std::fs::metadata(&wal).map_or(0, |file| file.len()), 0);
+    std::fs::copy(&db, copy.path()).expect("copied");
+    let tables = Connection::open(copy.path()).expect("opened");
+    let total: i64 =
+        tables.query_row("SELECT total FROM total", [], |row| row.get(0)).expect("one number");
+    assert_eq!(total, 3);
+}

@@ -1,0 +1,297 @@
+//! The built-in projection: stock by item, reservations, and a running total.
+
+use std::ops::RangeInclusive;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::projection::{Applied, DeclaredQuery, Fault, Projection};
+use crate::proto::event::{DataKind, Event};
+
+/// `stock.adjusted` and `stock.reserved`, both on subject = item.
+#[derive(Debug, Clone, Copy)]
+pub struct Inventory;
+
+impl Projection for Inventory {
+    fn name(&self) -> &'static str {
+        "inventory"
+    }
+
+    fn version(&self) -> i64 {
+        1
+    }
+
+    fn create(&self, tables: &Connection) -> rusqlite::Result<()> {
+        tables.execute_batch(
+            "CREATE TABLE stock (
+                 item      TEXT    NOT NULL PRIMARY KEY,
+                 available INTEGER NOT NULL,
+                 version   INTEGER NOT NULL CHECK (version > 0)
+             ) STRICT, WITHOUT ROWID;
+             CREATE TABLE reservation (
+                 key      TEXT    NOT NULL PRIMARY KEY,
+                 task     TEXT    NOT NULL,
+                 item     TEXT    NOT NULL REFERENCES stock (item),
+                 quantity INTEGER NOT NULL CHECK (quantity > 0)
+             ) STRICT, WITHOUT ROWID;
+             CREATE INDEX reservation_item ON reservation (item);
+             CREATE TABLE total (total INTEGER NOT NULL) STRICT;
+             INSERT INTO total VALUES (0);",
+        )
+    }
+
+    fn apply(&self, tables: &Connection, event: &Event) -> Result<Applied, Fault> {
+        match event.intent.event_type.as_str() {
+            "stock.adjusted" => adjust(tables, event),
+            "stock.reserved" => reserve(tables, event),
+            _ => Ok(Applied::Ignored),
+        }
+    }
+
+    fn queries(&self) -> &'static [DeclaredQuery] {
+        &[
+            DeclaredQuery {
+                name: "stock",
+                parameters: &["item"],
+                sql: "SELECT item, available, version FROM stock WHERE item = :item
+                      UNION ALL
+                      SELECT item, available, version FROM stock WHERE :item IS NULL
+                      ORDER BY item",
+            },
+            DeclaredQuery {
+                name: "reservations",
+                parameters: &["item"],
+                sql: "SELECT key, task, item, quantity FROM reservation WHERE item = :item
+                      UNION ALL
+                      SELECT key, task, item, quantity FROM reservation WHERE :item IS NULL
+                      ORDER BY key",
+            },
+            DeclaredQuery { name: "total", parameters: &[], sql: "SELECT total FROM total" },
+        ]
+    }
+}
+
+/// `stock.adjusted {delta}`. May leave less than nothing: it states what was found.
+fn adjust(tables: &Connection, event: &Event) -> Result<Applied, Fault> {
+    #[derive(Deserialize)]
+    struct Adjusted {
+        delta: Option<Value>,
+    }
+    let Adjusted { delta } = payload(event)?;
+    let delta = integer(delta, "delta", -1_000..=1_000)?;
+    let item = item(event)?;
+    // STRICT columns refuse what would no longer be an integer, so overflow is a fault.
+    tables
+        .prepare_cached(
+            "INSERT INTO stock (item, available, version) VALUES (?1, ?2, 1)
+             ON CONFLICT (item) DO UPDATE
+             SET available = available + excluded.available, version = version + 1",
+        )?
+        .execute(params![item, delta])?;
+    tables.prepare_cached("UPDATE total SET total = total + ?1")?.execute([delta])?;
+    Ok(Applied::Done(None))
+}
+
+/// `stock.reserved {task, quantity, expected_version}`.
+fn reserve(tables: &Connection, event: &Event) -> Result<Applied, Fault> {
+    #[derive(Deserialize)]
+    struct Reserved {
+        task: Option<Value>,
+        quantity: Option<Value>,
+        expected_version: Option<Value>,
+    }
+    let Reserved { task, quantity, expected_version } = payload(event)?;
+    let task = text(task, "task")?;
+    let quantity = integer(quantity, "quantity", 1..=1_000)?;
+    let expected_version = integer(expected_version, "expected_version", 0..=i64::MAX)?;
+    let item = item(event)?;
+    let stock: Option<(i64, i64)> = tables
+        .prepare_cached("SELECT available, version FROM stock WHERE item = ?1")?
+        .query_row([item], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((available, version)) = stock else {
+        return Ok(Applied::Rejected { reason: "unknown_item", result: None });
+    };
+    let rejected = |reason| {
+        let result = Some(json!({"available": available, "version": version}));
+        Ok(Applied::Rejected { reason, result })
+    };
+    if version != expected_version {
+        return rejected("stale_version");
+    }
+    if available < quantity {
+        return rejected("insufficient_stock");
+    }
+    let (available, version) = (available - quantity, version + 1);
+    tables
+        .prepare_cached("UPDATE stock SET available = ?2, version = ?3 WHERE item = ?1")?
+        .execute(params![item, available, version])?;
+    tables
+        .prepare_cached(
+            "INSERT INTO reservation (key, task, item, quantity) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![event.intent.key, task, item, quantity])?;
+    Ok(Applied::Done(Some(json!({"available": available, "version": version}))))
+}
+
+fn payload<'a, T: Deserialize<'a>>(event: &'a Event) -> Result<T, Fault> {
+    if event.intent.kind != DataKind::Json {
+        return Err(Fault::Payload("data: is binary, a JSON object was expected".to_owned()));
+    }
+    // Looked at here, because a list would do for a structure too.
+    if event.intent.data.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Fault::Payload("data: is not a JSON object, which was expected".to_owned()));
+    }
+    serde_json::from_slice(&event.intent.data)
+        .map_err(|error| Fault::Payload(format!("data: is not the JSON object expected: {error}")))
+}
+
+fn item(event: &Event) -> Result<&str, Fault> {
+    match event.intent.subject.as_str() {
+        "" => Err(Fault::Payload("subject: is empty, an item was expected".to_owned())),
+        item => Ok(item),
+    }
+}
+
+fn integer(value: Option<Value>, field: &str, allowed: RangeInclusive<i64>) -> Result<i64, Fault> {
+    let found = match &value {
+        None => "is missing".to_owned(),
+        Some(value) => match value.as_i64() {
+            Some(number) if allowed.contains(&number) => return Ok(number),
+            _ => format!("is {}", shortened(value)),
+        },
+    };
+    let (least, most) = (allowed.start(), allowed.end());
+    Err(Fault::Payload(format!("{field}: {found}, an integer from {least} to {most} was expected")))
+}
+
+fn text(value: Option<Value>, field: &str) -> Result<String, Fault> {
+    match value {
+        Some(Value::String(text)) if !text.is_empty() && text.len() <= MAX_TASK_BYTES => Ok(text),
+        None => Err(Fault::Payload(format!("{field}: is missing, text was expected"))),
+        Some(other) => Err(Fault::Payload(format!(
+            "{field}: is {}, text of 1 to {MAX_TASK_BYTES} bytes was expected",
+            shortened(&other)
+        ))),
+    }
+}
+
+const MAX_TASK_BYTES: usize = 256;
+
+fn shortened(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receiver::testing::event;
+
+    fn tables() -> Connection {
+        let tables = Connection::open_in_memory().expect("memory");
+        Inventory.create(&tables).expect("schema");
+        tables
+    }
+
+    fn apply(tables: &Connection, sequence: i64, what: &str, data: &str) -> Result<Applied, Fault> {
+        let event = event(sequence, &format!("k{sequence}"), what, "camera", data);
+        Inventory.apply(tables, &event)
+    }
+
+    fn stock(tables: &Connection) -> (i64, i64, i64) {
+        tables
+            .query_row("SELECT available, version, total FROM stock, total", [], |row| {
+                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            })
+            .expect("one item")
+    }
+
+    #[test]
+    fn adjusting_creates_and_counts() {
+        let tables = tables();
+        for (sequence, data) in
+            [r#"{"delta":3}"#, r#"{"delta":-5,"note":"broken"}"#, r#"{"delta":1000}"#]
+                .into_iter()
+                .enumerate()
+        {
+            let applied = apply(&tables, sequence as i64, "stock.adjusted", data).expect(data);
+            assert_eq!(applied, Applied::Done(None));
+        }
+        assert_eq!(stock(&tables), (998, 3, 998));
+    }
+
+    #[test]
+    fn reserving_is_judged_in_order() {
+        let tables = tables();
+        let reserve = |sequence, quantity: i64, version: i64| {
+            let data = json!({"task": "t", "quantity": quantity, "expected_version": version});
+            apply(&tables, sequence, "stock.reserved", &data.to_string()).expect("judged")
+        };
+        let rejected = |reason, result| Applied::Rejected { reason, result };
+        assert_eq!(reserve(0, 1, 0), rejected("unknown_item", None));
+        apply(&tables, 1, "stock.adjusted", r#"{"delta":5}"#).expect("adjusted");
+        let now = Some(json!({"available": 5, "version": 1}));
+        // Also too many, but the version is asked first.
+        assert_eq!(reserve(2, 9, 0), rejected("stale_version", now.clone()));
+        assert_eq!(reserve(3, 6, 1), rejected("insufficient_stock", now));
+        let after = json!({"available": 0, "version": 2});
+        assert_eq!(reserve(4, 5, 1), Applied::Done(Some(after)));
+        assert_eq!(stock(&tables), (0, 2, 5));
+        let rows: i64 = tables
+            .query_row("SELECT count(*) FROM reservation", [], |row| row.get(0))
+            .expect("countable");
+        assert_eq!(rows, 1);
+    }
+
+    #[test]
+    fn bad_payloads_name_field_and_limit() {
+        let tables = tables();
+        let cases = [
+            ("stock.adjusted", r#"{}"#, "delta: is missing", "-1000 to 1000"),
+            ("stock.adjusted", r#"{"delta":1001}"#, "delta: is 1001", "-1000 to 1000"),
+            ("stock.adjusted", r#"{"delta":-1001}"#, "delta: is -1001", "-1000 to 1000"),
+            ("stock.adjusted", r#"{"delta":1.0}"#, "delta: is 1.0", "integer"),
+            ("stock.adjusted", r#"{"delta":"1"}"#, "delta: is \"1\"", "integer"),
+            ("stock.adjusted", r#"{"delta":99999999999999999999}"#, "delta", "integer"),
+            ("stock.adjusted", r#"{"delta":1,"delta":2}"#, "data", "duplicate field"),
+            ("stock.adjusted", r#"7"#, "data", "object"),
+            ("stock.adjusted", r#"[7]"#, "data", "object"),
+            ("stock.reserved", r#"{"quantity":1,"expected_version":0}"#, "task", "text"),
+            (
+                "stock.reserved",
+                r#"{"task":"t","quantity":0,"expected_version":0}"#,
+                "quantity: is 0",
+                "1 to 1000",
+            ),
+            (
+                "stock.reserved",
+                r#"{"task":"t","quantity":1,"expected_version":-1}"#,
+                "expected_version: is -1",
+                "0 to",
+            ),
+        ];
+        for (what, data, field, expected) in cases {
+            let fault = apply(&tables, 0, what, data).expect_err(data).to_string();
+            assert!(fault.contains(field) && fault.contains(expected), "{data}: {fault}");
+        }
+    }
+
+    /// APP-09: a type without a handler is noted, not guessed at.
+    #[test]
+    fn other_types_are_ignored() {
+        assert_eq!(apply(&tables(), 0, "stock.counted", "{}").expect("no fault"), Applied::Ignored);
+    }
+
+    #[test]
+    fn overflow_is_a_fault() {
+        let tables = tables();
+        apply(&tables, 0, "stock.adjusted", r#"{"delta":1}"#).expect("adjusted");
+        tables.execute("UPDATE total SET total = ?1", [i64::MAX]).expect("set");
+        apply(&tables, 1, "stock.adjusted", r#"{"delta":1}"#).expect_err("too large");
+    }
+}

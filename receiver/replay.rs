@@ -1,0 +1,245 @@
+//! Events in: keeps one Replay open from the committed cursor, checks what
+//! comes, and hands it to the apply thread. Whatever ends a stream, the next
+//! one starts from what is committed by then.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint},
+};
+
+use super::{
+    ack::Session,
+    apply::{Streams, Work},
+    retry::{self, Verdict, judge},
+    status::{Board, Failure, Link},
+};
+use crate::proto::{
+    chain::Cursor,
+    limits::{HEARTBEAT, MAX_MESSAGE_BYTES},
+    pb::{
+        self, publisher_service_client::PublisherServiceClient, replay_request::Start,
+        replay_response::Frame,
+    },
+    refusal::{Reason, Refusal},
+    wire,
+};
+
+/// A publisher that says nothing for this long is gone, whatever its connection says.
+const SILENCE: Duration = Duration::from_secs(3 * HEARTBEAT.as_secs());
+
+/// What keeping a Replay open takes.
+pub struct Replay {
+    /// Where the publisher is: how to connect is set already.
+    pub publisher: Endpoint,
+    /// The log.
+    pub log: String,
+    /// This receiver's name.
+    pub name: String,
+    /// Attempts in a row after which the receiver halts; none: it never does.
+    pub attempts: Option<u32>,
+    /// Where the state is written to.
+    pub board: Arc<Board>,
+    /// The apply thread.
+    pub work: mpsc::Sender<Work>,
+    /// Which stream counts.
+    pub streams: Arc<Streams>,
+    /// The session for acks, while a stream is open.
+    pub session: watch::Sender<Option<Session>>,
+    /// Told to end.
+    pub ending: CancellationToken,
+}
+
+/// Why a stream is over.
+enum Ended {
+    /// The publisher, or the way to it.
+    Failed(Status),
+    /// Something was left out: ask again from the cursor.
+    Gap,
+    /// The apply thread is gone.
+    Over,
+}
+
+impl Replay {
+    /// Keeps a Replay open until the receiver halts or ends.
+    pub async fn keep(self) {
+        let mut attempt = 0;
+        loop {
+            let ended = tokio::select! {
+                ended = self.stream(&mut attempt) => ended,
+                () = self.board.halted() => break,
+                () = self.ending.cancelled() => break,
+            };
+            self.session.send_replace(None);
+            let status = match ended {
+                Ended::Over => break,
+                Ended::Gap => continue,
+                Ended::Failed(status) => status,
+            };
+            attempt += 1;
+            match judge(&status, attempt, self.attempts, rand::random()) {
+                Verdict::Stop { reason, message } => {
+                    self.board.halt(Failure { reason, message, ..Failure::default() });
+                    break;
+                }
+                Verdict::Retry(delay) => {
+                    let why = retry::said(&status);
+                    tracing::info!(attempt, ?delay, "not connected: {why}");
+                    self.board.note(|status| {
+                        status.link = Link::Down(why);
+                        status.connect_attempts = attempt;
+                    });
+                    tokio::select! {
+                        () = tokio::time::sleep(delay) => {}
+                        () = self.board.halted() => break,
+                        () = self.ending.cancelled() => break,
+                    }
+                }
+            }
+        }
+        self.session.send_replace(None);
+        self.board.note(|status| status.link = Link::Down("the stream is closed".to_owned()));
+    }
+
+    /// One stream from its opening to its end.
+    async fn stream(&self, attempt: &mut u32) -> Ended {
+        match self.try_stream(attempt).await {
+            Ok(ended) => ended,
+            Err(status) => Ended::Failed(status),
+        }
+    }
+
+    async fn try_stream(&self, attempt: &mut u32) -> Result<Ended, Status> {
+        let channel = self.publisher.connect().await.map_err(|error| unreachable(&error))?;
+        let mut client = client(channel);
+        // From here on frames of an older stream are dropped; what the apply
+        // thread had taken of them is committed before it answers.
+        let stream = self.streams.newest.fetch_add(1, Ordering::AcqRel) + 1;
+        let (asked, answer) = oneshot::channel();
+        if self.work.send(Work::Resume(asked)).await.is_err() {
+            return Ok(Ended::Over);
+        }
+        let Ok(committed) = answer.await else { return Ok(Ended::Over) };
+        let start = match &committed {
+            Some(cursor) => Start::After(wire::cursor_message(cursor)),
+            None => Start::StartAt(pb::StartAt::Beginning.into()),
+        };
+        let request = pb::ReplayRequest {
+            log: self.log.clone(),
+            receiver: self.name.clone(),
+            start: Some(start),
+            follow: true,
+            ..Default::default()
+        };
+        let mut frames = within(SILENCE, client.replay(request)).await?.into_inner();
+        loop {
+            let frame = tokio::select! {
+                frame = within(SILENCE, frames.message()) => frame?,
+                () = self.streams.reopen.notified() => return Ok(Ended::Gap),
+            };
+            let Some(frame) = frame else {
+                return Err(Status::unavailable("the publisher ended the stream"));
+            };
+            let (events, cursor) = match frame.frame {
+                Some(Frame::Started(started)) => {
+                    self.started(&started, committed.as_ref(), client.clone())?;
+                    continue;
+                }
+                Some(Frame::Heartbeat(heartbeat)) => {
+                    *attempt = 0;
+                    self.board.note(|status| status.next_sequence = heartbeat.next_sequence);
+                    continue;
+                }
+                Some(Frame::Batch(batch)) => {
+                    let events = batch.events.into_iter().map(wire::replayed);
+                    (events.collect::<Result<Vec<_>, _>>()?, stated(batch.cursor)?)
+                }
+                Some(Frame::CaughtUp(caught_up)) => {
+                    let cursor = stated(caught_up.cursor)?;
+                    let head = cursor.map_or(-1, |cursor| cursor.sequence);
+                    self.board.note(|status| {
+                        status.link = Link::Up(Some(head));
+                        status.next_sequence = status.next_sequence.max(Some(head + 1));
+                    });
+                    (Vec::new(), cursor)
+                }
+                // A frame of a later version's says nothing that this one has to know.
+                None => continue,
+            };
+            *attempt = 0;
+            // At the beginning of an empty log there is nothing to hold against ours.
+            let Some(cursor) = cursor else { continue };
+            if self.work.send(Work::Frame { stream, events, cursor }).await.is_err() {
+                return Ok(Ended::Over);
+            }
+        }
+    }
+
+    /// The Replay is admitted: acks may go out.
+    fn started(
+        &self,
+        started: &pb::ReplayStarted,
+        committed: Option<&Cursor>,
+        client: PublisherServiceClient<Channel>,
+    ) -> Result<(), Refusal> {
+        if let Some(ours) = committed
+            && started.log_id != ours.log_id.to_string()
+        {
+            return Err(Refusal::new(
+                Reason::LogMismatch,
+                format!(
+                    "this is log {}, the database holds events of {}",
+                    started.log_id, ours.log_id
+                ),
+            ));
+        }
+        tracing::info!(log_id = started.log_id, session = started.session, "connected");
+        self.board.note(|status| {
+            status.link = Link::Up(None);
+            status.next_sequence = started.next_sequence;
+            status.connect_attempts = 0;
+            status.ack_refused = None;
+        });
+        let number = started.session.unwrap_or_default();
+        self.session.send_replace(Some(Session { client, number }));
+        Ok(())
+    }
+}
+
+/// A cursor that the publisher states; none: nothing applied.
+fn stated(cursor: Option<pb::Cursor>) -> Result<Option<Cursor>, Refusal> {
+    let cursor = cursor.unwrap_or_default();
+    wire::cursor(&cursor, "cursor")
+        .map_err(|wrong| Refusal::new(Reason::Corrupt, format!("a frame's {}", wrong.message)))
+}
+
+fn client(channel: Channel) -> PublisherServiceClient<Channel> {
+    PublisherServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
+}
+
+async fn within<T>(
+    bound: Duration,
+    call: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    timeout(bound, call).await.unwrap_or_else(|_| {
+        Err(Status::unavailable(format!("the publisher said nothing for {bound:?}")))
+    })
+}
+
+/// tonic says only "transport error"; what happened stands below it.
+fn unreachable(error: &tonic::transport::Error) -> Status {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    Status::unavailable(cause.to_string())
+}

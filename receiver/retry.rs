@@ -1,0 +1,163 @@
+//! What a failed call means: try again after a while, or stop and say why.
+//! The one place that judges it. Pure: the attempt's number and the random
+//! number are handed in.
+
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::proto::refusal::{Reason, reason_of};
+
+/// The first delay is at most this long.
+const BASE: Duration = Duration::from_millis(100);
+/// No delay is longer.
+pub const CAP: Duration = Duration::from_secs(5);
+
+/// What a failed call means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Try again after this delay.
+    Retry(Duration),
+    /// Trying again cannot help.
+    Stop {
+        /// The reason in `ErrorInfo`, or a word for the code.
+        reason: &'static str,
+        /// One sentence.
+        message: String,
+    },
+}
+
+/// Judges a failed call. `attempt` counts from 1, `limit` is the number of
+/// attempts allowed, `random` lies in 0..1.
+///
+/// Everything is retried except what is listed here: transport faults arrive
+/// under many codes (Unknown, Internal, Cancelled), so a list of codes worth
+/// retrying would always be too short.
+pub fn judge(status: &Status, attempt: u32, limit: Option<u32>, random: f64) -> Verdict {
+    let stop = |reason| Verdict::Stop {
+        reason,
+        message: format!("The publisher said: {}.", said(status)),
+    };
+    match reason_of(status) {
+        Some(
+            reason @ (Reason::LogMismatch
+            | Reason::CursorAhead
+            | Reason::CursorExpired
+            | Reason::Diverged
+            | Reason::ReceiverFenced
+            | Reason::InvalidField
+            | Reason::LogNotFound
+            | Reason::Corrupt),
+        ) => return stop(reason.as_str()),
+        Some(_) => {}
+        None => match status.code() {
+            Code::InvalidArgument => return stop("INVALID_ARGUMENT"),
+            Code::Unauthenticated => return stop("UNAUTHENTICATED"),
+            Code::PermissionDenied => return stop("PERMISSION_DENIED"),
+            Code::Unimplemented => return stop("UNIMPLEMENTED"),
+            Code::DataLoss => return stop("CORRUPT"),
+            _ => {}
+        },
+    }
+    if let Some(limit) = limit
+        && attempt >= limit
+    {
+        return Verdict::Stop {
+            reason: "UNREACHABLE",
+            message: format!("{attempt} attempts in a row failed; the last: {}.", said(status)),
+        };
+    }
+    let hint = status.get_details_retry_info().and_then(|info| info.retry_delay);
+    let hint = hint.unwrap_or_default().min(CAP);
+    Verdict::Retry(backoff(attempt, BASE, random).max(hint))
+}
+
+/// A delay that grows twofold from `base` up to [`CAP`], with full jitter.
+/// `attempt` counts from 1, `random` lies in 0..1.
+pub fn backoff(attempt: u32, base: Duration, random: f64) -> Duration {
+    let doubled = base.saturating_mul(1u32 << attempt.saturating_sub(1).min(16));
+    doubled.min(CAP).mul_f64(random.clamp(0.0, 1.0))
+}
+
+/// A status in words, without a full stop.
+pub fn said(status: &Status) -> String {
+    let message = status.message().trim_end_matches('.');
+    if message.is_empty() { status.code().description().to_owned() } else { message.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::refusal::Refusal;
+
+    fn stops(status: &Status) -> bool {
+        matches!(judge(status, 1, None, 0.5), Verdict::Stop { .. })
+    }
+
+    /// NET-09: faults of a transport come under any code and are all retried.
+    #[test]
+    fn codes_without_a_reason() {
+        use Code::*;
+        let retried = [
+            Unknown,
+            Internal,
+            Cancelled,
+            Unavailable,
+            DeadlineExceeded,
+            ResourceExhausted,
+            Aborted,
+            FailedPrecondition,
+            NotFound,
+            OutOfRange,
+            AlreadyExists,
+        ];
+        for code in retried {
+            assert!(!stops(&Status::new(code, "x")), "{code:?}");
+        }
+        for code in [InvalidArgument, Unauthenticated, PermissionDenied, Unimplemented, DataLoss] {
+            assert!(stops(&Status::new(code, "x")), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn every_reason_is_judged() {
+        use Reason::*;
+        let stopping = [
+            LogMismatch,
+            CursorAhead,
+            CursorExpired,
+            Diverged,
+            ReceiverFenced,
+            InvalidField,
+            LogNotFound,
+            Corrupt,
+        ];
+        for &reason in Reason::ALL {
+            let status = Status::from(Refusal::new(reason, "why"));
+            assert_eq!(stops(&status), stopping.contains(&reason), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn attempts_are_bounded_where_a_limit_is_set() {
+        let down = Status::unavailable("connection refused");
+        assert!(matches!(judge(&down, 2, Some(3), 0.5), Verdict::Retry(_)));
+        let Verdict::Stop { reason, message } = judge(&down, 3, Some(3), 0.5) else {
+            panic!("the limit is reached")
+        };
+        assert_eq!(reason, "UNREACHABLE");
+        assert!(message.contains("3 attempts") && message.contains("connection refused"));
+    }
+
+    #[test]
+    fn delays_grow_to_a_cap_with_full_jitter() {
+        let ms = |attempt, random| backoff(attempt, BASE, random).as_millis();
+        assert_eq!([ms(1, 1.0), ms(2, 1.0), ms(3, 1.0)], [100, 200, 400]);
+        assert_eq!([ms(7, 1.0), ms(40, 1.0), ms(u32::MAX, 1.0)], [5_000; 3]);
+        assert_eq!([ms(7, 0.0), ms(7, 0.5)], [0, 2_500]);
+        let hinted = Refusal::new(Reason::ShuttingDown, "x").retry_after(Duration::from_secs(1));
+        let judged = judge(&hinted.into(), 1, None, 0.0);
+        assert_eq!(judged, Verdict::Retry(Duration::from_secs(1)));
+    }
+}

@@ -1,0 +1,111 @@
+//! The receiver's whole flow: events in, one transaction, acks out, and a
+//! service that shows it.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot, watch},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ack::Acks,
+    apply::{Apply, Streams},
+    config::Settings,
+    projection::Projection,
+    replay::Replay,
+    service,
+    status::Board,
+    store::{self, OpenError, cursor, lock, trouble::Trouble},
+};
+use crate::{
+    process::{self, Failure},
+    proto::limits::RECEIVE_QUEUE_FRAMES,
+};
+
+/// How long the apply thread may take to close the database at the end.
+const CLOSING: Duration = Duration::from_millis(800);
+
+/// Runs a receiver until it is told to end.
+///
+/// # Errors
+/// [`Failure`]: the database cannot be used, or the server failed.
+pub async fn run(
+    settings: Settings,
+    projection: Box<dyn Projection>,
+    listener: TcpListener,
+) -> Result<(), Failure> {
+    let Settings { publisher, log, name, db, connect_attempts, apply_attempts, .. } = settings;
+
+    // The database, all of it on stable storage before anything else happens.
+    let _lock = lock::lock(&db)?;
+    lock::refuse_halted(&db)?;
+    let store = store::open(&db, &log, projection.as_ref()).map_err(|e| refused(&db, e))?;
+    let committed = cursor::read(&store.connection, &log).map_err(|e| refused(&db, e.into()))?;
+
+    let board = Arc::new(Board::new(committed));
+    let streams = Arc::new(Streams::default());
+    let ending = CancellationToken::new();
+    let (session, open_session) = watch::channel(None);
+    let (work, queue) = mpsc::channel(RECEIVE_QUEUE_FRAMES);
+
+    let shown = service::routes(&board, &log, &name, &db, projection.as_ref(), ending.clone());
+    let apply = Apply::new(
+        store,
+        committed,
+        projection,
+        board.clone(),
+        streams.clone(),
+        apply_attempts,
+        ending.clone(),
+    );
+    let (closed, wait_closed) = oneshot::channel();
+    thread::Builder::new()
+        .name("apply".to_owned())
+        .spawn(move || {
+            apply.run(queue);
+            let _ = closed.send(()); // nobody waits any more: nothing to tell
+        })
+        .map_err(|error| Failure::Runtime(format!("no thread to apply events on: {error}")))?;
+    let replay = Replay {
+        publisher,
+        log: log.clone(),
+        name: name.clone(),
+        attempts: connect_attempts,
+        board: board.clone(),
+        work,
+        streams,
+        session,
+        ending: ending.clone(),
+    };
+    tokio::spawn(replay.keep());
+    let acks = Acks { log, name, board, session: open_session, ending: ending.clone() };
+    tokio::spawn(acks.keep());
+
+    let served = process::serve(listener, shown).await;
+    ending.cancel();
+    if timeout(CLOSING, wait_closed).await.is_err() {
+        // As good as a crash, which costs nothing but a longer start.
+        tracing::warn!("the database is still busy after {CLOSING:?}; ending without closing it");
+    }
+    served
+}
+
+fn refused(db: &std::path::Path, error: OpenError) -> Failure {
+    match (error.trouble(), error) {
+        (_, OpenError::Refused(why)) => Failure::InUse(why),
+        (Some(Trouble::Broken), error) => {
+            let why = format!("the database {} cannot be opened: {error}", db.display());
+            lock::mark_halted(db, &why);
+            Failure::Runtime(format!(
+                "{why}; see to the disk, then run `receiver recover --db {}`",
+                db.display()
+            ))
+        }
+        (_, error) => {
+            Failure::Runtime(format!("the database {} cannot be opened: {error}", db.display()))
+        }
+    }
+}

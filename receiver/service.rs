@@ -1,0 +1,291 @@
+//! The RPC edge: decode, look, encode. Changes nothing.
+
+use std::{path::Path, pin::Pin, sync::Arc, time::Duration};
+
+use futures_util::stream;
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tokio_stream::Stream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, service::RoutesBuilder};
+
+use super::{
+    projection::{DeclaredQuery, Projection},
+    readers::{self, Readers},
+    status::{self, Board, State},
+    store::ledger::{self, Outcome},
+};
+use crate::{
+    process,
+    proto::{
+        chain::Cursor,
+        event::{Sequence, Time},
+        limits::MAX_MESSAGE_BYTES,
+        pb::{
+            self,
+            get_ledger_entry_request::By,
+            receiver_service_server::{ReceiverService, ReceiverServiceServer},
+        },
+        refusal::{Reason, Refusal},
+        wire,
+    },
+};
+
+/// A watcher is told at most once in this time.
+const WATCH_SPACING: Duration = Duration::from_millis(100);
+/// How long a Query waits for its `min_sequence`, unless the caller gives up sooner.
+const QUERY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What this process serves.
+pub fn routes(
+    board: &Arc<Board>,
+    log: &str,
+    name: &str,
+    db: &Path,
+    projection: &dyn Projection,
+    ending: CancellationToken,
+) -> process::Service {
+    let service = Service {
+        board: board.clone(),
+        readers: Readers::new(db.to_owned()),
+        log: log.to_owned(),
+        name: name.to_owned(),
+        projection: projection.name(),
+        projection_version: projection.version(),
+        queries: projection.queries(),
+        ending: ending.clone(),
+    };
+    let mut routes = RoutesBuilder::default();
+    routes.add_service(
+        ReceiverServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES),
+    );
+    let names = &["counterfoil.v1.ReceiverService"];
+    process::Service { routes, names, healthy: board.healthy(), ending }
+}
+
+#[derive(Clone)]
+struct Service {
+    board: Arc<Board>,
+    readers: Readers,
+    log: String,
+    name: String,
+    projection: &'static str,
+    projection_version: i64,
+    queries: &'static [DeclaredQuery],
+    ending: CancellationToken,
+}
+
+#[tonic::async_trait]
+impl ReceiverService for Service {
+    async fn get_status(
+        &self,
+        _: Request<pb::GetStatusRequest>,
+    ) -> Result<Response<pb::GetStatusResponse>, Status> {
+        Ok(Response::new(self.status(&self.board.status().borrow())))
+    }
+
+    type WatchStatusStream =
+        Pin<Box<dyn Stream<Item = Result<pb::WatchStatusResponse, Status>> + Send>>;
+
+    async fn watch_status(
+        &self,
+        _: Request<pb::WatchStatusRequest>,
+    ) -> Result<Response<Self::WatchStatusStream>, Status> {
+        let mut changes = self.board.status();
+        changes.mark_changed(); // the first one comes now
+        let service = self.clone();
+        let frames = stream::unfold(Some(changes), move |changes| {
+            let service = service.clone();
+            async move {
+                let mut changes = changes?;
+                tokio::select! {
+                    changed = changes.changed() => changed.ok()?,
+                    () = service.ending.cancelled() => return Some((Err(ending()), None)),
+                }
+                let status = Some(service.status(&changes.borrow_and_update()));
+                Some((Ok(pb::WatchStatusResponse { status }), Some(changes)))
+            }
+        });
+        // What changes meanwhile is told in one.
+        let spaced = stream::unfold((Box::pin(frames), false), |(mut frames, waits)| async move {
+            if waits {
+                sleep(WATCH_SPACING).await;
+            }
+            let frame = tokio_stream::StreamExt::next(&mut frames).await?;
+            Some((frame, (frames, true)))
+        });
+        Ok(Response::new(Box::pin(spaced)))
+    }
+
+    async fn get_ledger_entry(
+        &self,
+        request: Request<pb::GetLedgerEntryRequest>,
+    ) -> Result<Response<pb::GetLedgerEntryResponse>, Status> {
+        let by = request
+            .into_inner()
+            .by
+            .ok_or_else(|| Refusal::field("by", "is missing; sequence or key was expected"))?;
+        let asked = match &by {
+            By::Sequence(sequence) if *sequence < 0 => {
+                let wrong = format!("is {sequence}; it must be 0 or more");
+                return Err(Refusal::field("sequence", wrong).into());
+            }
+            By::Sequence(sequence) => format!("sequence {sequence}"),
+            By::Key(key) => format!("key {:?}", wire::key(key)?),
+        };
+        let log = self.log.clone();
+        let found = self
+            .readers
+            .read(move |tables| match &by {
+                By::Sequence(sequence) => ledger::by_sequence(tables, &log, *sequence),
+                By::Key(key) => ledger::by_key(tables, &log, key),
+            })
+            .await?;
+        let entry = found.ok_or_else(|| {
+            let committed = self.board.status().borrow().committed();
+            Refusal::new(
+                Reason::NotFound,
+                format!("nothing was done with {asked}; applied up to sequence {committed}"),
+            )
+        })?;
+        let entry = Some(ledger_entry(&self.log, entry));
+        Ok(Response::new(pb::GetLedgerEntryResponse { entry }))
+    }
+
+    async fn query(
+        &self,
+        request: Request<pb::QueryRequest>,
+    ) -> Result<Response<pb::QueryResponse>, Status> {
+        let pb::QueryRequest { name, parameters, min_sequence } = request.into_inner();
+        let query = self.queries.iter().find(|query| query.name == name).ok_or_else(|| {
+            let declared: Vec<_> = self.queries.iter().map(|query| query.name).collect();
+            let declared = declared.join(", ");
+            Refusal::new(
+                Reason::NotFound,
+                format!("there is no query {name:?}; the projection declares: {declared}"),
+            )
+        })?;
+        let parameters = readers::parameters(query, parameters)?;
+        if let Some(sequence) = min_sequence {
+            match timeout(QUERY_PATIENCE, self.applied(sequence)).await {
+                Ok(applied) => drop(applied?),
+                Err(_) => return Err(self.not_caught_up(sequence, "yet").into()),
+            }
+        }
+        let log = self.log.clone();
+        let found = self
+            .readers
+            .read(move |tables| readers::query(tables, &log, query, &parameters))
+            .await?;
+        Ok(Response::new(pb::QueryResponse {
+            rows: found.rows,
+            sequence: Some(found.sequence),
+            truncated: found.truncated,
+        }))
+    }
+
+    async fn wait_applied(
+        &self,
+        request: Request<pb::WaitAppliedRequest>,
+    ) -> Result<Response<pb::WaitAppliedResponse>, Status> {
+        let cursor = self.applied(request.into_inner().sequence).await?;
+        let cursor = cursor.as_ref().map(wire::cursor_message);
+        Ok(Response::new(pb::WaitAppliedResponse { cursor }))
+    }
+}
+
+impl Service {
+    /// Waits until a sequence is committed.
+    async fn applied(&self, sequence: Sequence) -> Result<Option<Cursor>, Status> {
+        let mut status: watch::Receiver<status::Status> = self.board.status();
+        let there = status.wait_for(|now| now.committed() >= sequence || now.halted.is_some());
+        let now = tokio::select! {
+            now = there => now.map_err(|_| ending())?,
+            () = self.ending.cancelled() => return Err(ending()),
+        };
+        if now.committed() < sequence {
+            return Err(self
+                .not_caught_up(sequence, "and will not be: the receiver has halted")
+                .into());
+        }
+        Ok(now.cursor)
+    }
+
+    fn not_caught_up(&self, sequence: Sequence, how: &str) -> Refusal {
+        let committed = self.board.status().borrow().committed();
+        let message =
+            format!("sequence {sequence} is not applied {how}; applied up to {committed}");
+        Refusal::new(Reason::NotCaughtUp, message).with("sequence", committed)
+    }
+
+    fn status(&self, now: &status::Status) -> pb::GetStatusResponse {
+        let state = match now.state() {
+            State::Connecting => pb::ReceiverState::Connecting,
+            State::CatchingUp => pb::ReceiverState::CatchingUp,
+            State::Live => pb::ReceiverState::Live,
+            State::Retrying => pb::ReceiverState::Retrying,
+            State::Halted => pb::ReceiverState::Halted,
+        };
+        let outcomes = Outcome::ALL.iter().zip(now.outcomes);
+        pb::GetStatusResponse {
+            receiver: self.name.clone(),
+            log: self.log.clone(),
+            state: state.into(),
+            state_detail: now.detail(),
+            cursor: now.cursor.as_ref().map(wire::cursor_message),
+            acked: now.acked.as_ref().map(wire::cursor_message),
+            next_sequence: now.next_sequence,
+            lag_events: now.lag_events(),
+            lag_seconds: now.lag_seconds,
+            failure: now.halted.as_ref().or(now.retrying.as_ref()).map(failure),
+            projection: self.projection.to_owned(),
+            projection_version: Some(self.projection_version),
+            connect_attempts: Some(now.connect_attempts.into()),
+            commits: Some(now.commits),
+            outcomes: outcomes.map(|(outcome, n)| (outcome.as_str().to_owned(), n)).collect(),
+        }
+    }
+}
+
+fn failure(failure: &status::Failure) -> pb::Failure {
+    let event = failure.event.as_ref();
+    let text =
+        |part: fn(&status::EventName) -> &String| event.map(part).cloned().unwrap_or_default();
+    pb::Failure {
+        reason: failure.reason.to_owned(),
+        message: failure.message.clone(),
+        sequence: event.map(|event| event.sequence),
+        key: text(|event| &event.key),
+        r#type: text(|event| &event.event_type),
+        subject: text(|event| &event.subject),
+        attempts: failure.attempts.map(i64::from),
+        next_attempt_time: failure.next_attempt.map(wire::timestamp),
+    }
+}
+
+fn ledger_entry(log: &str, entry: ledger::Entry) -> pb::LedgerEntry {
+    let outcome = match entry.outcome {
+        Outcome::Applied => pb::Outcome::Applied,
+        Outcome::Ignored => pb::Outcome::Ignored,
+        Outcome::Rejected => pb::Outcome::Rejected,
+        Outcome::Duplicate => pb::Outcome::Duplicate,
+    };
+    pb::LedgerEntry {
+        log: log.to_owned(),
+        sequence: Some(entry.sequence),
+        key: entry.key,
+        fingerprint: entry.fingerprint.to_vec().into(),
+        outcome: outcome.into(),
+        reason: entry.reason.unwrap_or_default(),
+        result: entry.result.unwrap_or_default(),
+        applied_at: Some(wire::timestamp(Time::from_unix_millis(entry.applied_at_ms))),
+    }
+}
+
+fn ending() -> Status {
+    Refusal::new(Reason::ShuttingDown, "the receiver is ending")
+        .retry_after(Duration::from_secs(1))
+        .into()
+}

@@ -1,0 +1,319 @@
+//! What the receiver is doing, for people: one value that the paths write to
+//! and the service shows. Decides nothing.
+
+use tokio::sync::watch;
+
+use super::store::ledger::Outcome;
+use crate::proto::{
+    chain::Cursor,
+    event::{Event, Sequence, Time},
+};
+
+/// What the receiver is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Not connected; trying.
+    Connecting,
+    /// Applying stored events.
+    CatchingUp,
+    /// At the head.
+    Live,
+    /// An event or a commit failed; trying again.
+    Retrying,
+    /// Stopped for good.
+    Halted,
+}
+
+/// The connection to the publisher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// There is none. Says why.
+    Down(String),
+    /// There is one. The head has been reached on it at this sequence, if at all.
+    Up(Option<Sequence>),
+}
+
+/// What stopped the receiver, or holds it up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// A word that programs branch on.
+    pub reason: &'static str,
+    /// One sentence.
+    pub message: String,
+    /// The event, where there is one.
+    pub event: Option<EventName>,
+    /// Attempts so far.
+    pub attempts: Option<u32>,
+    /// When it will be tried again; none: not by itself.
+    pub next_attempt: Option<Time>,
+}
+
+/// An event without its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventName {
+    /// Its place.
+    pub sequence: Sequence,
+    /// Its key.
+    pub key: String,
+    /// Its type.
+    pub event_type: String,
+    /// Its subject.
+    pub subject: String,
+}
+
+impl From<&Event> for EventName {
+    fn from(event: &Event) -> Self {
+        EventName {
+            sequence: event.sequence,
+            key: event.intent.key.clone(),
+            event_type: event.intent.event_type.clone(),
+            subject: event.intent.subject.clone(),
+        }
+    }
+}
+
+/// The status.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    /// The connection.
+    pub link: Link,
+    /// What holds the receiver up; it goes on by itself.
+    pub retrying: Option<Failure>,
+    /// What stopped it.
+    pub halted: Option<Failure>,
+    /// The publisher refuses acks. Says why.
+    pub ack_refused: Option<String>,
+    /// What is committed.
+    pub cursor: Option<Cursor>,
+    /// What the publisher has confirmed.
+    pub acked: Option<Cursor>,
+    /// The publisher's next sequence, as last heard.
+    pub next_sequence: Option<Sequence>,
+    /// Age of the last committed event when it was committed, in seconds.
+    pub lag_seconds: Option<f64>,
+    /// Attempts to connect since the last success.
+    pub connect_attempts: u32,
+    /// Commits since the start.
+    pub commits: i64,
+    /// Events committed since the start, in the order of [`Outcome::ALL`].
+    pub outcomes: [i64; Outcome::ALL.len()],
+}
+
+impl Status {
+    fn new(cursor: Option<Cursor>) -> Self {
+        Status {
+            link: Link::Down("just started".to_owned()),
+            retrying: None,
+            halted: None,
+            ack_refused: None,
+            cursor,
+            acked: None,
+            next_sequence: None,
+            lag_seconds: None,
+            connect_attempts: 0,
+            commits: 0,
+            outcomes: [0; 4],
+        }
+    }
+
+    /// The committed sequence, -1 for none.
+    pub fn committed(&self) -> Sequence {
+        self.cursor.map_or(-1, |cursor| cursor.sequence)
+    }
+
+    /// Events not yet committed, as last heard.
+    pub fn lag_events(&self) -> Option<i64> {
+        self.next_sequence.map(|next| (next - 1 - self.committed()).max(0))
+    }
+
+    /// What the receiver is doing.
+    pub fn state(&self) -> State {
+        match &self.link {
+            _ if self.halted.is_some() => State::Halted,
+            _ if self.retrying.is_some() => State::Retrying,
+            Link::Down(_) => State::Connecting,
+            Link::Up(Some(head)) if self.committed() >= *head => State::Live,
+            Link::Up(_) => State::CatchingUp,
+        }
+    }
+
+    /// One sentence or two: why it is in this state, and what to do.
+    pub fn detail(&self) -> String {
+        if let Some(failure) = &self.halted {
+            return format!("{} {}", failure.message, what_to_do(failure.reason));
+        }
+        if let Some(failure) = &self.retrying {
+            return format!("{} Trying again by itself.", failure.message);
+        }
+        let mut detail = match (&self.link, self.state()) {
+            (Link::Down(why), _) => format!("Not connected ({why}); trying again by itself."),
+            (_, State::Live) => "At the head; nothing to do.".to_owned(),
+            _ => match self.lag_events() {
+                Some(lag) => format!("Applying stored events, {lag} to go; nothing to do."),
+                None => "Applying stored events; nothing to do.".to_owned(),
+            },
+        };
+        if let Some(why) = &self.ack_refused {
+            detail.push_str(&format!(
+                " The publisher refuses acks ({why}); events are applied all the same."
+            ));
+        }
+        detail
+    }
+}
+
+/// What a person can do about a reason to halt.
+fn what_to_do(reason: &str) -> &'static str {
+    match reason {
+        "EVENT_FAILED" => "Mend the cause, then restart the receiver.",
+        "CONFLICT" | "DIVERGED" | "LOG_MISMATCH" | "CURSOR_AHEAD" => {
+            "Find out which side was restored or replaced; to follow the publisher's history, \
+             start on a new database file."
+        }
+        "CURSOR_EXPIRED" => {
+            "Start from a copy of a database that is further on, or on a new file if the log \
+             still starts at 0."
+        }
+        "GAP" => "This is a defect of the publisher's; keep both databases and report it.",
+        "RECEIVER_FENCED" => {
+            "Another receiver of this name took over: stop one of them, or give it another --name."
+        }
+        "STORE_FAILED" => {
+            "Nothing more is written. Stop the receiver, see to the disk, then run \
+             `receiver recover --db FILE`."
+        }
+        "LOG_NOT_FOUND" => "Check --log, then restart the receiver.",
+        "CORRUPT" => "The publisher's data is damaged: see there, then restart the receiver.",
+        "UNREACHABLE" => "Check --publisher, then restart the receiver.",
+        _ => "Mend the cause, then restart the receiver.",
+    }
+}
+
+/// Where the paths write what happened. Cheap to call; latest wins.
+#[derive(Debug)]
+pub struct Board {
+    status: watch::Sender<Status>,
+    committed: watch::Sender<Option<Cursor>>,
+    healthy: watch::Sender<bool>,
+}
+
+impl Board {
+    /// A board of a receiver that has committed up to `cursor`.
+    pub fn new(cursor: Option<Cursor>) -> Self {
+        Board {
+            status: watch::Sender::new(Status::new(cursor)),
+            committed: watch::Sender::new(cursor),
+            healthy: watch::Sender::new(true),
+        }
+    }
+
+    /// The status and its changes.
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    /// The committed cursor and its changes: what acks are made of.
+    pub fn committed(&self) -> watch::Receiver<Option<Cursor>> {
+        self.committed.subscribe()
+    }
+
+    /// Whether the receiver works.
+    pub fn healthy(&self) -> watch::Receiver<bool> {
+        self.healthy.subscribe()
+    }
+
+    /// Returns once the receiver has halted.
+    pub async fn halted(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.status().wait_for(|status| status.halted.is_some()).await;
+    }
+
+    /// The reason for which the receiver has halted.
+    pub fn halted_for(&self) -> Option<&'static str> {
+        self.status.borrow().halted.as_ref().map(|failure| failure.reason)
+    }
+
+    /// Changes the status.
+    pub fn note(&self, change: impl FnOnce(&mut Status)) {
+        self.status.send_modify(change);
+    }
+
+    /// A cursor is committed. `event_time`: when its last event was accepted.
+    pub fn note_commit(&self, cursor: Cursor, outcomes: [i64; 4], event_time: Time) {
+        let now = Time::from_system(std::time::SystemTime::now());
+        let age = now.unix_millis().saturating_sub(event_time.unix_millis()).max(0);
+        self.note(|status| {
+            status.cursor = Some(cursor);
+            status.commits += 1;
+            for (sum, more) in status.outcomes.iter_mut().zip(outcomes) {
+                *sum += more;
+            }
+            status.lag_seconds = Some(age as f64 / 1_000.0);
+            status.retrying = None;
+            if status.next_sequence.is_some_and(|next| next <= cursor.sequence) {
+                status.next_sequence = Some(cursor.sequence + 1);
+            }
+        });
+        self.committed.send_replace(Some(cursor));
+    }
+
+    /// Something failed and is tried again.
+    pub fn retrying(&self, failure: Failure) {
+        tracing::warn!(reason = failure.reason, attempts = ?failure.attempts, "{}", failure.message);
+        self.note(|status| status.retrying = Some(failure));
+    }
+
+    /// What was retried has passed.
+    pub fn recovered(&self) {
+        self.status.send_if_modified(|status| status.retrying.take().is_some());
+    }
+
+    /// The receiver stops for good. The first failure is the one that counts.
+    pub fn halt(&self, failure: Failure) {
+        tracing::error!(reason = failure.reason, "halted: {}", failure.message);
+        self.note(|status| {
+            status.halted.get_or_insert(failure);
+            status.retrying = None;
+        });
+        self.healthy.send_replace(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_says_why_and_what_to_do() {
+        let failure = |reason, message: &str| Failure {
+            reason,
+            message: message.to_owned(),
+            ..Failure::default()
+        };
+        let mut status = Status::new(None);
+        let mut expect = |change: &dyn Fn(&mut Status), state, words: &str| {
+            change(&mut status);
+            assert_eq!(status.state(), state);
+            assert!(status.detail().contains(words), "{:?} lacks {words:?}", status.detail());
+        };
+        expect(&|s| s.link = Link::Down("refused".into()), State::Connecting, "refused");
+        expect(&|s| s.link = Link::Up(None), State::CatchingUp, "stored events");
+        expect(&|s| s.next_sequence = Some(3), State::CatchingUp, "3 to go");
+        expect(&|s| s.link = Link::Up(Some(-1)), State::Live, "nothing to do");
+        expect(&|s| s.ack_refused = Some("not known".into()), State::Live, "refuses acks");
+        let full = failure("DISK_FULL", "No space.");
+        expect(&|s| s.retrying = Some(full.clone()), State::Retrying, "by itself");
+        let broken = failure("STORE_FAILED", "A write failed.");
+        expect(&|s| s.halted = Some(broken.clone()), State::Halted, "receiver recover --db FILE");
+    }
+
+    #[test]
+    fn the_first_reason_to_halt_stays() {
+        let board = Board::new(None);
+        for reason in ["GAP", "CONFLICT"] {
+            board.halt(Failure { reason, ..Failure::default() });
+        }
+        assert_eq!(board.halted_for(), Some("GAP"));
+        assert!(!*board.healthy().borrow());
+    }
+}

@@ -1,0 +1,29 @@
+//! One SQLite file: opening it, its own tables, its write-ahead log. Knows
+//! nothing of the network, and nothing of what a projection does.
+
+mod checkpoint;
+pub mod cursor;
+mod guard;
+pub mod ledger;
+pub mod lock;
+mod open;
+pub mod recover;
+pub mod trouble;
+
+use std::path::PathBuf;
+
+use rusqlite::Connection;
+
+pub use open::{OpenError, open, open_for_reading};
+
+/// The connection that writes. One thread owns it.
+pub struct Store {
+    /// The connection.
+    pub connection: Connection,
+    /// Keeps a projection from what is not its own.
+    pub guard: guard::Guard,
+    /// The log that is applied.
+    pub log: String,
+    db: PathBuf,
+    wal: checkpoint::Wal,
+}

@@ -1,0 +1,230 @@
+//! Opening the database: what it must be, the settings that the promises rest
+//! on, and the barrier.
+
+use std::{path::Path, time::Duration};
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig, params};
+
+use super::{
+    Store, checkpoint,
+    guard::Guard,
+    lock,
+    trouble::{self, Trouble},
+};
+use crate::receiver::projection::Projection;
+
+/// Marks a database as a receiver's: "CfRc".
+const APPLICATION_ID: i32 = 0x4366_5263;
+/// The version of `schema.sql`.
+const SCHEMA_VERSION: i32 = 1;
+/// 3.51.3: earlier ones may damage a file that is written and checkpointed at once.
+const LEAST_SQLITE: i32 = 3_051_003;
+/// How long a statement waits for another process. Short: the ending of the
+/// process waits for it too, and whoever gave up tries again.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often the barrier is tried while a reader is in the way.
+const BARRIER_ATTEMPTS: usize = 5;
+/// Of page cache for the writer, in KiB. Keeps the index of keys in memory.
+const CACHE_KIB: i64 = 16 * 1024;
+
+/// Why a database could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is not one that this process may use. One sentence.
+    #[error("{0}")]
+    Refused(String),
+    /// SQLite failed.
+    #[error("{0}")]
+    Sql(#[from] rusqlite::Error),
+    /// The file system failed.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Opens the database for writing, and makes it where there is none. On return
+/// everything in it is on stable storage. The caller holds the lock.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn open(db: &Path, log: &str, projection: &dyn Projection) -> Result<Store, OpenError> {
+    if rusqlite::version_number() < LEAST_SQLITE {
+        let version = rusqlite::version();
+        return Err(OpenError::Refused(format!("SQLite {version} is older than 3.51.3")));
+    }
+    let mut connection = Connection::open(db)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Closing must not checkpoint by itself: after a failed sync that does harm.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    let fresh = examine(&connection, db)?;
+    configure(&connection)?;
+    cross_barrier(&connection)?;
+    if fresh {
+        create(&mut connection, log, projection)?;
+    }
+    lock::sync_directory(db)?;
+    check_contents(&connection, log, projection)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    let guard = Guard::on(&mut connection)?;
+    let wal = checkpoint::Wal::watch(&mut connection, db)?;
+    Ok(Store { connection, guard, log: log.to_owned(), db: db.to_owned(), wal })
+}
+
+impl Store {
+    /// Closes the connection, whatever state it is in, and opens another: the
+    /// answer to a COMMIT that failed, and to a projection that panicked.
+    ///
+    /// # Errors
+    /// [`OpenError`]; the caller has no store then, and may call [`open`].
+    pub fn reopen(self, projection: &dyn Projection) -> Result<Store, OpenError> {
+        let Store { connection, log, db, .. } = self;
+        drop(connection);
+        open(&db, &log, projection)
+    }
+
+    /// The path of the database.
+    pub fn db(&self) -> &Path {
+        &self.db
+    }
+}
+
+/// Looks before anything is changed. `true`: there is nothing in it yet.
+fn examine(connection: &Connection, db: &Path) -> Result<bool, OpenError> {
+    let name = db.display();
+    let number = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get(0));
+    let application_id: i32 = match number("application_id") {
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
+            return Err(OpenError::Refused(format!("{name} is not a SQLite database")));
+        }
+        read => read?,
+    };
+    let version: i32 = number("user_version")?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    if application_id == 0 && version == 0 && tables == 0 {
+        return Ok(true);
+    }
+    if application_id != APPLICATION_ID {
+        return Err(OpenError::Refused(format!(
+            "{name} is a database of another application, not a receiver's"
+        )));
+    }
+    if version > SCHEMA_VERSION {
+        return Err(OpenError::Refused(format!(
+            "{name} has format {version}, written by a newer version; this one knows {SCHEMA_VERSION}"
+        )));
+    }
+    Ok(false)
+}
+
+fn configure(connection: &Connection) -> Result<(), OpenError> {
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(OpenError::Refused(format!(
+            "the database's directory cannot hold a write-ahead log (journal mode stayed {mode:?}); use a local disk"
+        )));
+    }
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    // Not taken on trust: a build of SQLite may be without either.
+    for (pragma, expected) in [("synchronous", 2), ("foreign_keys", 1)] {
+        let set: i32 = connection.pragma_query_value(None, pragma, |row| row.get(0))?;
+        if set != expected {
+            return Err(OpenError::Refused(format!("SQLite does not keep the setting {pragma}")));
+        }
+    }
+    Ok(())
+}
+
+fn cross_barrier(connection: &Connection) -> Result<(), OpenError> {
+    for _ in 0..BARRIER_ATTEMPTS {
+        if checkpoint::barrier(connection)? {
+            return Ok(());
+        }
+    }
+    Err(OpenError::Refused(
+        "another process is reading the database and does not let go; nothing is served before \
+         everything in it is on stable storage"
+            .to_owned(),
+    ))
+}
+
+fn create(
+    connection: &mut Connection,
+    log: &str,
+    projection: &dyn Projection,
+) -> Result<(), OpenError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch(include_str!("schema.sql"))?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    for (name, value) in [
+        ("log", log.to_owned()),
+        ("projection", projection.name().to_owned()),
+        ("projection_version", projection.version().to_string()),
+    ] {
+        transaction
+            .execute("INSERT INTO counterfoil_meta VALUES (?1, ?2)", params![name, value])?;
+    }
+    projection.create(&transaction)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// The database has to have been filled from the same log by the same projection.
+fn check_contents(
+    connection: &Connection,
+    log: &str,
+    projection: &dyn Projection,
+) -> Result<(), OpenError> {
+    let expected = [
+        ("log", log.to_owned()),
+        ("projection", projection.name().to_owned()),
+        ("projection_version", projection.version().to_string()),
+    ];
+    for (name, value) in expected {
+        let found: String = connection.query_row(
+            "SELECT value FROM counterfoil_meta WHERE name = ?1",
+            [name],
+            |row| row.get(0),
+        )?;
+        if found != value {
+            return Err(OpenError::Refused(format!(
+                "the database was filled with {name} {found}, this receiver has {value}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Opens the database for reading, beside the writer.
+///
+/// # Errors
+/// Whatever SQLite says.
+pub fn open_for_reading(db: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(
+        db,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.pragma_update(None, "query_only", true)?;
+    Ok(connection)
+}
+
+impl OpenError {
+    /// What it means for the store; none: it may not be used at all.
+    pub fn trouble(&self) -> Option<Trouble> {
+        match self {
+            OpenError::Refused(_) => None,
+            OpenError::Sql(error) => Some(trouble::judge(error)),
+            OpenError::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                Some(Trouble::Full)
+            }
+            OpenError::Io(_) => Some(Trouble::Broken),
+        }
+    }
+}
