@@ -3,6 +3,8 @@
 
 mod input;
 mod line;
+#[cfg(test)]
+mod scripted;
 mod send;
 mod summary;
 
@@ -16,6 +18,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::mpsc;
+use tonic::Status;
 
 use self::input::{Batch, Batches, Cut, InputError};
 use self::send::Sender;
@@ -24,6 +27,7 @@ use crate::{
     arguments,
     failure::{Failure, explain},
     link,
+    retry::{self, Verdict},
 };
 
 /// Publishes and prints the summary.
@@ -71,10 +75,7 @@ pub async fn publish(
                 let bytes_read = batch.bytes_read;
                 let sent = sender.send(batch.lines).await;
                 progress.set_position(bytes_read);
-                sent.map_err(|status| {
-                    let attempts = arguments.attempts;
-                    stopped(&arguments.source.publisher, &status, attempts)
-                })
+                sent.map_err(|status| stopped(arguments, &sender.summary, &status))
             }
             Err(error) => Err(refuse_input(&arguments.file, &error)),
         };
@@ -106,12 +107,14 @@ fn refuse_input(path: &Path, error: &InputError) -> Failure {
     }
 }
 
-fn stopped(url: &str, status: &tonic::Status, attempts: u32) -> Failure {
-    let after = match crate::retry::judge(status) {
-        crate::retry::Verdict::Retry => format!(" after {attempts} attempts"),
+fn stopped(arguments: &arguments::Publish, summary: &Summary, status: &Status) -> Failure {
+    let at = summary.stopped_at.unwrap_or_default();
+    let after = match retry::judge(status) {
+        Verdict::Retry => format!(" after {} attempts", arguments.attempts),
         _ => String::new(),
     };
-    Failure::Runtime(format!("{url}: stopped{after}: {}", explain(status)))
+    let (url, why) = (&arguments.source.publisher, explain(status));
+    Failure::Runtime(format!("{url}: stopped at line {at}{after}: {why}"))
 }
 
 /// Reads on a thread of its own, one batch ahead. The thread ends when the

@@ -23,6 +23,8 @@ pub struct Summary {
     pub refused: u64,
     /// Sent, but no answer came: accepted or not, nobody knows.
     pub unanswered: u64,
+    /// The line from which on nothing is known to have been accepted.
+    pub stopped_at: Option<u64>,
     /// Requests that were sent once more.
     pub repeated: u64,
     /// Events that were sent under a key made here.
