@@ -1,0 +1,14 @@
+//! The durable engine: a log in segment files. [`format`] draws their bytes,
+//! [`writer`] appends, [`reader`] reads what is committed, [`recover`] finds out
+//! what stands in the files of a process that died. Knows nothing of events.
+
+mod format;
+mod meta;
+mod reader;
+mod recover;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use writer::{Options, SegmentLog};

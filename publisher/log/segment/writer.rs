@@ -1,0 +1,260 @@
+//! Appending: one owner, one write and one sync for each commit. Readers learn
+//! of a commit after its sync and of a release before its file goes.
+
+use std::{
+    fs,
+    fs::File,
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use uuid::Uuid;
+
+use super::{
+    super::{CommitError, Entry, EventLog, Extent, LogReader, OpenError, ReadError},
+    format::{self, FileHeader, FrameHeader},
+    meta,
+    reader::{Reader, Segment},
+    recover,
+};
+use crate::{
+    proto::{
+        chain::{Chain, EMPTY_CHAIN},
+        crash,
+        event::Sequence,
+    },
+    publisher::durable::{self, AppendFile, Latch},
+};
+
+/// How a log is stored.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// A segment that has reached this size gets no more commits. What is given
+    /// back is a whole segment, and giving it back reads it whole.
+    pub segment_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { segment_bytes: 16 * 1024 * 1024 }
+    }
+}
+
+/// The durable engine.
+#[derive(Debug)]
+pub struct SegmentLog {
+    dir: PathBuf,
+    options: Options,
+    latch: Latch,
+    shared: Arc<Reader>,
+    file: AppendFile,
+    /// Of the segment that grows.
+    salt: u32,
+    /// A frame is put together here.
+    frame: Vec<u8>,
+}
+
+impl SegmentLog {
+    /// Opens the log in a directory, or makes a new one there. A torn end is put
+    /// aside; everything that readers will see is on stable storage on return.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
+        let latch = Latch::open(dir)?;
+        let log_id = match meta::read(dir)? {
+            Some(log_id) => log_id,
+            None => create(dir)?,
+        };
+        let recover::Found { mut state, torn } = recover::look(dir, log_id)?;
+        let last = state.last();
+        let (path, length, salt) = (last.path.clone(), last.length, last.header.salt);
+        let settle = || -> io::Result<()> {
+            if !torn.is_empty() {
+                let kept = durable::keep_tail(&path, length, &torn)?;
+                tracing::warn!(kept = %kept.display(), "the end of {} was torn", path.display());
+                File::options().write(true).open(&path)?.set_len(length)?;
+            }
+            // What was read may have come out of the page cache only.
+            for segment in &state.segments {
+                File::open(&segment.path)?.sync_all()?;
+            }
+            durable::sync_dir(dir)
+        };
+        settle().map_err(|error| OpenError::io("sync", &path, error))?;
+        let file =
+            AppendFile::open(&path, length).map_err(|error| OpenError::io("open", &path, error))?;
+        state.last().file =
+            Some(open_shared(&path).map_err(|error| OpenError::io("open", &path, error))?);
+        let Extent { floor, next, .. } = state.extent;
+        let shared = Arc::new(Reader::new(state));
+        let bytes = shared.body_bytes(floor..next).map_err(|error| OpenError::Damaged {
+            path: dir.display().to_string(),
+            what: error.to_string(),
+        })?;
+        shared.change().extent.bytes = bytes;
+        let dir = dir.to_owned();
+        Ok(SegmentLog { dir, options, latch, shared, file, salt, frame: Vec::new() })
+    }
+
+    /// Starts the next segment where the present one is large enough.
+    fn roll(&mut self) -> Result<(), CommitError> {
+        let (extent, first) = {
+            let state = self.shared.state();
+            (state.extent, state.segments.back().map_or(0, |segment| segment.header.first))
+        };
+        // Two segments cannot start with the same sequence.
+        if self.file.length() < self.options.segment_bytes || extent.next == first {
+            return Ok(());
+        }
+        let header = header(extent.log_id, extent.next, extent.floor, extent.head_chain);
+        let path = path(&self.dir, header.first);
+        durable::replace(&path, &header.encode())
+            .map_err(|error| self.latch.judge("starting a segment", &error))?;
+        crash::point(crash::PUBLISHER_AFTER_ROLL);
+        let opened = open_shared(&path).and_then(|file| {
+            Ok((file, AppendFile::open(&path, format::FILE_HEADER_BYTES as u64)?))
+        });
+        let (shared, file) =
+            opened.map_err(|error| self.latch.close("opening a new segment", &error))?;
+        self.file = file;
+        let mut state = self.shared.change();
+        state.last().file = None;
+        self.salt = header.salt;
+        let mut segment = Segment::new(path, header);
+        segment.file = Some(shared);
+        state.segments.push_back(segment);
+        Ok(())
+    }
+
+    /// Bytes of bodies that a floor takes away.
+    fn dropped(
+        &mut self,
+        extent: &Extent,
+        entries: &[Entry],
+        floor: Sequence,
+    ) -> Result<u64, CommitError> {
+        let stored = self
+            .shared
+            .body_bytes(extent.floor..floor.min(extent.next))
+            .map_err(|error| self.latch.close("reading what is truncated", &io_error(error)))?;
+        let new = (floor - extent.next).max(0) as usize;
+        Ok(stored + body_bytes(&entries[..new]))
+    }
+}
+
+impl EventLog for SegmentLog {
+    fn reader(&self) -> Arc<dyn LogReader> {
+        Arc::clone(&self.shared) as Arc<dyn LogReader>
+    }
+
+    fn commit(&mut self, entries: &[Entry], floor: Sequence) -> Result<(), CommitError> {
+        self.latch.check()?;
+        let extent = self.shared.extent();
+        let next = extent.next + entries.len() as Sequence;
+        assert!(floor <= next, "the floor is within the log");
+        let raised = floor > extent.floor;
+        let floor = floor.max(extent.floor);
+        if entries.is_empty() && !raised {
+            return Ok(());
+        }
+        let dropped = self.dropped(&extent, entries, floor)?;
+        self.roll()?;
+        self.frame.clear();
+        format::encode_frame(&mut self.frame, self.salt, extent.next, entries, floor).map_err(
+            |bytes| CommitError::Halted(format!("a group of {bytes} bytes fits no frame")),
+        )?;
+        let header = FrameHeader::decode(&self.frame).expect("a frame was just written");
+
+        crash::point(crash::PUBLISHER_BEFORE_WRITE);
+        self.file.write(&self.frame, &mut self.latch)?;
+        crash::point(crash::PUBLISHER_AFTER_WRITE);
+        self.file.sync(self.frame.len() as u64, &mut self.latch)?;
+        crash::point(crash::PUBLISHER_AFTER_SYNC);
+        if raised {
+            crash::point(crash::PUBLISHER_AFTER_FLOOR);
+        }
+
+        let mut state = self.shared.change();
+        state.last().push(&header);
+        state.extent = Extent {
+            floor,
+            next,
+            head_chain: entries.last().map_or(extent.head_chain, |entry| entry.chain),
+            bytes: extent.bytes + body_bytes(entries) - dropped,
+            ..extent
+        };
+        Ok(())
+    }
+
+    fn releasable(&self) -> Option<Range<Sequence>> {
+        let state = self.shared.state();
+        let second = state.segments.get(1)?.header.first;
+        (second <= state.extent.floor).then(|| state.first()..second)
+    }
+
+    fn read_released(&self, range: Range<Sequence>) -> Result<Vec<Entry>, ReadError> {
+        let count = (range.end - range.start) as usize;
+        self.shared.read_stored(range.start, count, usize::MAX)
+    }
+
+    fn release(&mut self, range: Range<Sequence>) -> Result<(), CommitError> {
+        self.latch.check()?;
+        assert_eq!(Some(range), self.releasable(), "exactly what is releasable is released");
+        let released = self.shared.change().segments.pop_front();
+        if let Some(segment) = released {
+            fs::remove_file(&segment.path)
+                .and_then(|()| durable::sync_dir(&self.dir))
+                .map_err(|error| self.latch.close("removing a segment", &error))?;
+            crash::point(crash::PUBLISHER_AFTER_RELEASE);
+        }
+        Ok(())
+    }
+}
+
+/// Makes a new log. Its identity is written last: a directory that has one had a
+/// whole log, so nothing that is missing later is taken for new.
+fn create(dir: &Path) -> Result<Uuid, OpenError> {
+    let files = recover::list(dir).map_err(|error| OpenError::io("list", dir, error))?;
+    for (first, file) in &files {
+        let length = fs::metadata(file).map_err(|error| OpenError::io("read", file, error))?.len();
+        if *first != 0 || length > format::FILE_HEADER_BYTES as u64 {
+            return Err(OpenError::Damaged {
+                path: dir.display().to_string(),
+                what: format!("it has segments, but no file {:?}", meta::FILE),
+            });
+        }
+    }
+    let log_id = Uuid::new_v4();
+    let path = path(dir, 0);
+    durable::replace(&path, &header(log_id, 0, 0, EMPTY_CHAIN).encode())
+        .map_err(|error| OpenError::io("create", &path, error))?;
+    meta::write(dir, log_id)?;
+    Ok(log_id)
+}
+
+fn header(log_id: Uuid, first: Sequence, floor: Sequence, chain_before: Chain) -> FileHeader {
+    let salt = Uuid::new_v4().as_fields().0;
+    FileHeader { log_id, first, floor, chain_before, salt }
+}
+
+fn path(dir: &Path, first: Sequence) -> PathBuf {
+    dir.join(format!("{first:020}.{}", format::EXTENSION))
+}
+
+fn open_shared(path: &Path) -> io::Result<Arc<File>> {
+    File::open(path).map(Arc::new)
+}
+
+fn body_bytes(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| entry.body.len() as u64).sum()
+}
+
+fn io_error(error: ReadError) -> io::Error {
+    match error {
+        ReadError::Io(error) => error,
+        other => io::Error::other(other),
+    }
+}
