@@ -243,3 +243,6 @@ fn unreachable(error: &tonic::transport::Error) -> Status {
     }
     Status::unavailable(cause.to_string())
 }
+
+#[cfg(test)]
+mod tests;

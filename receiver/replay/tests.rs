@@ -1,0 +1,330 @@
+//! Streams in and acks out against a publisher that follows a script.
+
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::{Mutex, atomic::AtomicI64},
+};
+
+use tokio::net::TcpListener;
+use tokio_stream::{Stream, StreamExt as _, wrappers::TcpListenerStream};
+use tonic::{Request, Response};
+
+use super::*;
+use crate::{
+    proto::{
+        event::Event,
+        pb::publisher_service_server::{PublisherService, PublisherServiceServer},
+    },
+    receiver::{
+        ack::Acks,
+        apply::Apply,
+        inventory::Inventory,
+        status::{State, Status as Shown},
+        store,
+        testing::{adjustments, cursor_after, log_id},
+    },
+};
+
+/// What one Replay answers: frames, then an end, or none and the stream stays open.
+type Script = (Vec<Frame>, Option<Status>);
+
+/// A publisher that answers as it is told and notes what it is asked.
+#[derive(Default)]
+struct Fake {
+    replays: Mutex<VecDeque<Script>>,
+    asked: Mutex<Vec<i64>>,
+    acks: Mutex<VecDeque<Status>>,
+    acked: Mutex<Vec<(i64, i64)>>,
+    sessions: AtomicI64,
+}
+
+type Frames = Pin<Box<dyn Stream<Item = Result<pb::ReplayResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl PublisherService for Arc<Fake> {
+    type ReplayStream = Frames;
+
+    async fn replay(
+        &self,
+        request: Request<pb::ReplayRequest>,
+    ) -> Result<Response<Frames>, Status> {
+        let from = match request.into_inner().start {
+            Some(Start::After(cursor)) => cursor.sequence.unwrap_or(-1),
+            _ => -1,
+        };
+        self.asked.lock().expect("whole").push(from);
+        let script = self.replays.lock().expect("whole").pop_front();
+        let (frames, end) = script.unwrap_or((vec![], None));
+        let session = Some(self.sessions.fetch_add(1, Ordering::Relaxed) + 1);
+        let all = frames.into_iter().map(|frame| {
+            let frame = match frame {
+                Frame::Started(started) => Frame::Started(pb::ReplayStarted { session, ..started }),
+                frame => frame,
+            };
+            Ok(pb::ReplayResponse { frame: Some(frame) })
+        });
+        let all: Vec<_> = all.collect();
+        let said = tokio_stream::iter(all);
+        Ok(Response::new(match end {
+            Some(end) => Box::pin(said.chain(tokio_stream::once(Err(end)))),
+            None => Box::pin(said.chain(futures_util::stream::pending())),
+        }))
+    }
+
+    async fn ack(
+        &self,
+        request: Request<pb::AckRequest>,
+    ) -> Result<Response<pb::AckResponse>, Status> {
+        if let Some(status) = self.acks.lock().expect("whole").pop_front() {
+            return Err(status);
+        }
+        let request = request.into_inner();
+        let sequence = request.cursor.as_ref().and_then(|cursor| cursor.sequence);
+        self.acked.lock().expect("whole").push((request.session, sequence.unwrap_or(-1)));
+        Ok(Response::new(pb::AckResponse { acked: request.cursor, ..Default::default() }))
+    }
+
+    async fn publish(
+        &self,
+        _: Request<pb::PublishRequest>,
+    ) -> Result<Response<pb::PublishResponse>, Status> {
+        Err(Status::unimplemented("not in this script"))
+    }
+
+    async fn get_receipt(
+        &self,
+        _: Request<pb::GetReceiptRequest>,
+    ) -> Result<Response<pb::GetReceiptResponse>, Status> {
+        Err(Status::unimplemented("not in this script"))
+    }
+
+    async fn get_log(
+        &self,
+        _: Request<pb::GetLogRequest>,
+    ) -> Result<Response<pb::GetLogResponse>, Status> {
+        Err(Status::unimplemented("not in this script"))
+    }
+
+    async fn list_logs(
+        &self,
+        _: Request<pb::ListLogsRequest>,
+    ) -> Result<Response<pb::ListLogsResponse>, Status> {
+        Err(Status::unimplemented("not in this script"))
+    }
+}
+
+fn started() -> Frame {
+    Frame::Started(pb::ReplayStarted { log_id: log_id().to_string(), ..Default::default() })
+}
+
+fn batch(events: &[Event], range: std::ops::Range<usize>) -> Frame {
+    let cursor = Some(wire::cursor_message(&cursor_after(&events[..range.end])));
+    Frame::Batch(pb::ReplayBatch {
+        events: events[range].iter().map(wire::event).collect(),
+        cursor,
+    })
+}
+
+fn caught_up(events: &[Event]) -> Frame {
+    let cursor = Some(wire::cursor_message(&cursor_after(events)));
+    Frame::CaughtUp(pb::ReplayCaughtUp { cursor })
+}
+
+/// A receiver without a service, and the publisher it talks to.
+struct Pair {
+    _directory: tempfile::TempDir,
+    fake: Arc<Fake>,
+    board: Arc<Board>,
+    ending: CancellationToken,
+}
+
+impl Pair {
+    async fn new(replays: Vec<Script>, acks: Vec<Status>, attempts: Option<u32>) -> Self {
+        let fake = Arc::new(Fake::default());
+        fake.replays.lock().expect("whole").extend(replays);
+        fake.acks.lock().expect("whole").extend(acks);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let server = tonic::transport::Server::builder()
+            .add_service(PublisherServiceServer::new(fake.clone()))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        tokio::spawn(server);
+        Pair::at(&format!("http://{address}"), fake, attempts)
+    }
+
+    fn at(url: &str, fake: Arc<Fake>, attempts: Option<u32>) -> Self {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let opened = store::open(&directory.path().join("test.db"), "main", &Inventory);
+        let board = Arc::new(Board::new(None));
+        let streams = Arc::new(Streams::default());
+        let ending = CancellationToken::new();
+        let apply = Apply::new(
+            opened.expect("opened"),
+            None,
+            Box::new(Inventory),
+            board.clone(),
+            streams.clone(),
+            2,
+            ending.clone(),
+        );
+        let (work, queue) = mpsc::channel(8);
+        std::thread::spawn(move || apply.run(queue));
+        let (session, open_session) = watch::channel(None);
+        let (log, name) = ("main".to_owned(), "receiver".to_owned());
+        let replay = Replay {
+            publisher: Endpoint::from_shared(url.to_owned()).expect("a URL"),
+            log: log.clone(),
+            name: name.clone(),
+            attempts,
+            board: board.clone(),
+            work,
+            streams,
+            session,
+            ending: ending.clone(),
+        };
+        tokio::spawn(replay.keep());
+        let acks =
+            Acks { log, name, board: board.clone(), session: open_session, ending: ending.clone() };
+        tokio::spawn(acks.keep());
+        Pair { _directory: directory, fake, board, ending }
+    }
+
+    async fn until(&self, what: &str, there: impl FnMut(&Shown) -> bool) -> Shown {
+        let mut status = self.board.status();
+        let wait = status.wait_for(there);
+        match timeout(Duration::from_secs(10), wait).await {
+            Ok(now) => now.expect("the board lives").clone(),
+            Err(_) => panic!("not {what}: {:?}", self.board.status().borrow()),
+        }
+    }
+
+    async fn acked(&self, sequence: i64) {
+        self.until("acked", |now| now.acked.is_some_and(|at| at.sequence == sequence)).await;
+    }
+
+    async fn halted(&self) -> Failure {
+        self.until("halted", |now| now.halted.is_some()).await.halted.expect("just seen")
+    }
+
+    fn asked(&self) -> Vec<i64> {
+        self.fake.asked.lock().expect("whole").clone()
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.ending.cancel();
+    }
+}
+
+/// NET-09, NET-10: whatever ends a stream, the next one starts from what is
+/// committed, and the ack is repeated under the new session.
+#[tokio::test]
+async fn a_cut_stream_is_taken_up_at_the_cursor() {
+    let events = adjustments(0, 6);
+    let cut = |code| Some(Status::new(code, "cut"));
+    let pair = Pair::new(
+        vec![
+            (vec![started(), batch(&events, 0..2)], cut(tonic::Code::Internal)),
+            (vec![started(), batch(&events, 2..4)], cut(tonic::Code::Unknown)),
+            (vec![started()], cut(tonic::Code::Cancelled)),
+            (vec![started(), batch(&events, 4..6), caught_up(&events)], None),
+        ],
+        vec![],
+        None,
+    )
+    .await;
+    pair.acked(5).await;
+    let status = pair.until("live", |now| now.state() == State::Live).await;
+    assert_eq!((status.committed(), status.next_sequence), (5, Some(6)));
+    assert_eq!(pair.asked(), [-1, 1, 3, 3]);
+    assert_eq!(pair.fake.acked.lock().expect("whole").last(), Some(&(4, 5)));
+}
+
+/// ACK-04: failing acks hold up nothing, and the newest one gets through.
+#[tokio::test]
+async fn failing_acks_do_not_stop_applying() {
+    let events = adjustments(0, 4);
+    let frames = vec![started(), batch(&events, 0..2), batch(&events, 2..4), caught_up(&events)];
+    let down = vec![Status::unavailable("down"); 4];
+    let pair = Pair::new(vec![(frames, None)], down, None).await;
+    pair.until("live", |now| now.state() == State::Live && now.committed() == 3).await;
+    pair.acked(3).await;
+    assert!(pair.fake.acked.lock().expect("whole").iter().all(|&(_, sequence)| sequence == 3));
+}
+
+/// ACK-04: an ack that is refused for good is shown; applying goes on.
+#[tokio::test]
+async fn refused_acks_are_shown() {
+    let events = adjustments(0, 4);
+    let frames = vec![started(), batch(&events, 0..4), caught_up(&events)];
+    let refused = vec![Status::permission_denied("not you"); 9];
+    let pair = Pair::new(vec![(frames, None)], refused, None).await;
+    let status =
+        pair.until("refused", |now| now.ack_refused.is_some() && now.state() == State::Live).await;
+    assert!(status.detail().contains("not you"), "{}", status.detail());
+    assert_eq!((status.committed(), status.acked), (3, None));
+}
+
+#[tokio::test]
+async fn a_fenced_receiver_does_not_fight() {
+    let fenced = || Status::from(Refusal::new(Reason::ReceiverFenced, "another took over"));
+    let events = adjustments(0, 2);
+    let frames = vec![started(), batch(&events, 0..2)];
+    let by_stream = Pair::new(vec![(frames.clone(), Some(fenced()))], vec![], None).await;
+    assert_eq!(by_stream.halted().await.reason, "RECEIVER_FENCED");
+    let by_ack = Pair::new(vec![(frames, None)], vec![fenced()], None).await;
+    assert_eq!(by_ack.halted().await.reason, "RECEIVER_FENCED");
+    assert_eq!(by_ack.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn another_log_is_not_followed() {
+    let events = adjustments(0, 2);
+    let other = uuid::Uuid::from_u128(2).to_string();
+    let swapped = Frame::Started(pb::ReplayStarted { log_id: other, ..Default::default() });
+    let first = vec![started(), batch(&events, 0..2)];
+    let cut = Some(Status::unavailable("restarted"));
+    let pair = Pair::new(vec![(first, cut), (vec![swapped], None)], vec![], None).await;
+    assert_eq!(pair.halted().await.reason, "LOG_MISMATCH");
+    assert_eq!(pair.board.status().borrow().committed(), 1);
+}
+
+#[tokio::test]
+async fn a_gap_is_asked_again_once() {
+    let events = adjustments(0, 4);
+    let holed = vec![started(), batch(&events, 0..1), batch(&events, 2..4)];
+    let whole = vec![started(), batch(&events, 1..4)];
+    let pair = Pair::new(vec![(holed.clone(), None), (whole, None)], vec![], None).await;
+    pair.acked(3).await;
+    assert_eq!(pair.asked(), [-1, 0]);
+
+    let again = vec![started(), batch(&events, 2..4)];
+    let pair = Pair::new(vec![(holed, None), (again, None)], vec![], None).await;
+    assert_eq!(pair.halted().await.reason, "GAP");
+    assert_eq!(pair.board.status().borrow().committed(), 0);
+}
+
+#[tokio::test]
+async fn changed_content_is_not_applied() {
+    let events = adjustments(0, 2);
+    let mut frame = batch(&events, 0..2);
+    if let Frame::Batch(batch) = &mut frame {
+        batch.events[1].subject = "lens".to_owned();
+    }
+    let pair = Pair::new(vec![(vec![started(), frame], None)], vec![], None).await;
+    assert_eq!(pair.halted().await.reason, "CORRUPT");
+    assert_eq!(pair.board.status().borrow().committed(), -1);
+}
+
+#[tokio::test]
+async fn attempts_to_connect_may_be_bounded() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    let pair = Pair::at(&format!("http://{address}"), Arc::default(), Some(2));
+    let failure = pair.halted().await;
+    assert_eq!(failure.reason, "UNREACHABLE");
+    assert!(failure.message.contains("refused"), "{}", failure.message);
+}
