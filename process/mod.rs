@@ -9,9 +9,15 @@ mod serve;
 pub use failure::Failure;
 pub use serve::{Service, bind, serve};
 
-/// Starts logging to standard error; `RUST_LOG` filters, `info` is the default.
+use std::io::IsTerminal as _;
+
+/// Starts logging to standard error, with colours only on a terminal; `RUST_LOG` filters, `info` is the default.
 pub fn start_logging() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
 }
