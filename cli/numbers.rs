@@ -16,6 +16,12 @@ pub fn grouped(number: i64) -> String {
     text
 }
 
+/// So many of something: `1 event`, `2,000 events`.
+pub fn counted(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", grouped(number as i64))
+}
+
 /// Bytes in the largest unit that leaves at least one: `12.3 MiB`.
 pub fn bytes(number: i64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
@@ -53,6 +59,14 @@ mod tests {
         ];
         for (number, text) in cases {
             assert_eq!(grouped(number), text);
+        }
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        let cases = [(0, "0 events"), (1, "1 event"), (2_000, "2,000 events")];
+        for (number, text) in cases {
+            assert_eq!(counted(number, "event"), text);
         }
     }
 

@@ -6,7 +6,7 @@ use tonic::Status;
 
 use crate::{
     failure::explain,
-    numbers::{grouped, rate},
+    numbers::{counted, grouped, rate},
 };
 
 /// Refusals shown; the others are counted.
@@ -65,22 +65,19 @@ impl fmt::Display for Summary {
         let seconds = self.elapsed.as_secs_f64();
         write!(to, "{}; {seconds:.1} s, {}", counts.join(", "), rate(self.answered(), seconds))?;
         if self.repeated > 0 {
-            write!(to, "; {} requests repeated", grouped(self.repeated as i64))?;
+            write!(to, "; {} repeated", counted(self.repeated, "request"))?;
         }
         if self.unanswered > 0 {
-            write!(
-                to,
-                "\n{} events were sent without an answer and may have been accepted",
-                grouped(self.unanswered as i64)
-            )?;
+            let events = counted(self.unanswered, "event");
+            write!(to, "\n{events} may have been accepted, but no answer came; ")?;
             if self.made_keys > 0 {
+                let lines = counted(self.made_keys, "line");
                 write!(
                     to,
-                    "; {} lines had no key of their own, and another run would publish them again under new ones",
-                    grouped(self.made_keys as i64)
+                    "{lines} had no key of their own, and another run would publish them again under new ones"
                 )?;
             } else {
-                write!(to, "; the same input may be sent again, its keys make that safe")?;
+                write!(to, "the same input may be sent again, its keys make that safe")?;
             }
         }
         Ok(())
@@ -111,7 +108,7 @@ mod tests {
     #[test]
     fn what_is_unknown_is_said() {
         let keyed = Summary { unanswered: 7, ..Summary::default() };
-        assert!(keyed.to_string().contains("7 events were sent without an answer"));
+        assert!(keyed.to_string().contains("7 events may have been accepted"));
         assert!(keyed.to_string().contains("keys make that safe"));
         let made = Summary { made_keys: 3, ..keyed };
         assert!(made.to_string().contains("3 lines had no key of their own"));

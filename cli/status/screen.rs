@@ -132,11 +132,12 @@ fn of_status(status: &GetStatusResponse) -> Vec<Row> {
     let outcomes: Vec<_> = status
         .outcomes
         .iter()
+        .filter(|&(_, &count)| count > 0)
         .map(|(outcome, count)| format!("{} {outcome}", grouped(*count)))
         .collect();
     if !outcomes.is_empty() {
         let commits = number(status.commits);
-        rows.push(row("since start", format!(" {} in {commits} commits", outcomes.join(", "))));
+        rows.push(row("since start", format!("{} in {commits} commits", outcomes.join(", "))));
     }
     if let Some(failure) = &status.failure {
         rows.push(row("failure", format!("{}: {}", failure.reason, failure.message)).coloured(RED));
