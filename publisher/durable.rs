@@ -48,6 +48,20 @@ fn unfinished(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// Removes what a process left unfinished that died within [`replace`].
+///
+/// # Errors
+/// The operating system's.
+pub fn remove_unfinished(dir: &Path) -> io::Result<()> {
+    for file in fs::read_dir(dir)? {
+        let file = file?;
+        if file.file_name().to_string_lossy().ends_with(UNFINISHED) {
+            fs::remove_file(file.path())?;
+        }
+    }
+    Ok(())
+}
+
 /// Whether an error says that there is no room, which may change.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
@@ -122,6 +136,11 @@ impl Latch {
         }
         self.why = Some(why.clone());
         CommitError::Halted(why)
+    }
+
+    /// Whether the marker stands in a directory.
+    pub fn is_closed(dir: &Path) -> bool {
+        dir.join(MARKER).exists()
     }
 
     /// Judges an error of [`replace`]: no room changes nothing, anything else closes.

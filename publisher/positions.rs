@@ -132,6 +132,27 @@ impl Positions {
     }
 }
 
+/// Copies the positions of one directory into a new file in another, durably,
+/// and says how many there are.
+///
+/// # Errors
+/// [`OpenError`], as for opening them.
+pub fn copy(from: &Path, to: &Path) -> Result<usize, OpenError> {
+    let (path, target) = (from.join(FILE), to.join(FILE));
+    let content = match fs::read(&path) {
+        Ok(content) => content,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(OpenError::io("read", &path, error)),
+    };
+    let (positions, _) = parse(&content).map_err(|wrong| wrong.at(&path))?;
+    let mut content = header();
+    if !positions.is_empty() {
+        content.extend_from_slice(&frame(positions.values()));
+    }
+    durable::replace(&target, &content).map_err(|error| OpenError::io("write", &target, error))?;
+    Ok(positions.len())
+}
+
 impl Journal {
     /// Rewrites the journal where less than a quarter of it still counts.
     fn compact(&mut self, positions: &BTreeMap<String, Position>) -> Result<(), CommitError> {

@@ -17,6 +17,7 @@ mod retired;
 
 use std::{ops::Range, path::Path, sync::Arc};
 
+pub use self::retired::copy;
 use self::{
     index::{Keys, Subjects},
     retired::{Retired, Row},

@@ -120,21 +120,10 @@ impl Retired {
     /// [`OpenError`].
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let latch = Latch::open(dir)?;
-        let listed = || -> io::Result<Vec<Sequence>> {
-            let mut firsts = Vec::new();
-            for file in fs::read_dir(dir)? {
-                let path = PathBuf::from(file?.file_name());
-                if path.extension().is_some_and(|extension| extension == EXTENSION) {
-                    let stem = path.file_stem().and_then(|stem| stem.to_str());
-                    firsts.extend(stem.and_then(|stem| stem.parse::<Sequence>().ok()));
-                }
-            }
-            // Names that came out of the cache only must not be relied on.
-            durable::sync_dir(dir)?;
-            firsts.sort_unstable();
-            Ok(firsts)
-        };
-        let firsts = listed().map_err(|error| OpenError::io("list", dir, error))?;
+        // Names that came out of the cache only must not be relied on.
+        let firsts = list(dir)
+            .and_then(|firsts| durable::sync_dir(dir).map(|()| firsts))
+            .map_err(|error| OpenError::io("list", dir, error))?;
         Ok(Retired::Files { dir: dir.to_owned(), latch, firsts, end: 0 })
     }
 
@@ -156,11 +145,7 @@ impl Retired {
             }
             let content = fs::read(&path).map_err(|error| OpenError::io("read", &path, error))?;
             for row in rows(&content, first, &path)? {
-                let row = row.ok_or_else(|| OpenError::Corrupt {
-                    path: path.display().to_string(),
-                    sequence: *end,
-                    what: "a receipt's checksum is wrong".to_owned(),
-                })?;
+                let row = row.ok_or_else(|| damaged(&path, *end))?;
                 see(&row);
                 *end += 1;
             }
@@ -218,6 +203,48 @@ impl Retired {
             }
         }
         Ok(())
+    }
+}
+
+/// Copies the files of one directory into new ones in another, durably, and says
+/// how many receipts there are.
+///
+/// # Errors
+/// [`OpenError`], as for opening them.
+pub fn copy(from: &Path, to: &Path) -> Result<u64, OpenError> {
+    let mut count = 0;
+    for first in list(from).map_err(|error| OpenError::io("list", from, error))? {
+        let (path, target) = (path(from, first), path(to, first));
+        let content = fs::read(&path).map_err(|error| OpenError::io("read", &path, error))?;
+        for (sequence, row) in (first..).zip(rows(&content, first, &path)?) {
+            row.ok_or_else(|| damaged(&path, sequence))?;
+            count += 1;
+        }
+        durable::replace(&target, &content)
+            .map_err(|error| OpenError::io("write", &target, error))?;
+    }
+    Ok(count)
+}
+
+/// First sequences of the files of a directory, ascending.
+fn list(dir: &Path) -> io::Result<Vec<Sequence>> {
+    let mut firsts = Vec::new();
+    for file in fs::read_dir(dir)? {
+        let path = PathBuf::from(file?.file_name());
+        if path.extension().is_some_and(|extension| extension == EXTENSION) {
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            firsts.extend(stem.and_then(|stem| stem.parse::<Sequence>().ok()));
+        }
+    }
+    firsts.sort_unstable();
+    Ok(firsts)
+}
+
+fn damaged(path: &Path, sequence: Sequence) -> OpenError {
+    OpenError::Corrupt {
+        path: path.display().to_string(),
+        sequence,
+        what: "a receipt's checksum is wrong".to_owned(),
     }
 }
 

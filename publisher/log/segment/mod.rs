@@ -11,4 +11,5 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::publisher) use recover::{Copied, copy};
 pub use writer::{Options, SegmentLog};

@@ -1,6 +1,6 @@
 //! What stands in the files when a log is opened: which frames count, whether
-//! the end is torn, whether anything is damaged. Looks only; nothing here
-//! changes a file.
+//! the end is torn, whether anything is damaged. Never changes a file that it
+//! looks at.
 
 use std::{fs, fs::File, io, path::Path, path::PathBuf};
 
@@ -10,9 +10,13 @@ use uuid::Uuid;
 use super::{
     super::{Extent, OpenError},
     format::{self, BadHeader, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, FrameHeader},
+    meta,
     reader::{Segment, State, Window},
 };
-use crate::proto::{chain::Chain, event::Sequence};
+use crate::{
+    proto::{chain::Chain, event::Sequence},
+    publisher::durable,
+};
 
 const CHUNK_BYTES: usize = 1024 * 1024;
 
@@ -102,6 +106,34 @@ pub fn look(dir: &Path, log_id: Uuid) -> Result<Found, OpenError> {
     }
     let extent = Extent { log_id, floor, next: newest.next, head_chain, bytes: 0 };
     Ok(Found { state: State { extent, segments: segments.into() }, torn })
+}
+
+/// Copies a log into new files in another directory, durably: all that counts
+/// of each file, and nothing of a torn end. None: there is no log yet.
+///
+/// # Errors
+/// [`OpenError`], as for opening it. The files that are there are not touched.
+pub fn copy(from: &Path, to: &Path) -> Result<Option<Copied>, OpenError> {
+    let Some(log_id) = meta::read(from)? else { return Ok(None) };
+    let Found { state, torn } = look(from, log_id)?;
+    for Segment { path, length, .. } in &state.segments {
+        let mut content = fs::read(path).map_err(|error| OpenError::io("read", path, error))?;
+        content.truncate(*length as usize);
+        let target = to.join(path.file_name().unwrap_or_default());
+        durable::replace(&target, &content)
+            .map_err(|error| OpenError::io("write", &target, error))?;
+    }
+    meta::write(to, log_id)?;
+    Ok(Some(Copied { extent: state.extent, torn_bytes: torn.len() as u64 }))
+}
+
+/// What has been copied.
+#[derive(Debug, Clone, Copy)]
+pub struct Copied {
+    /// What the log holds; its `bytes` are not counted.
+    pub extent: Extent,
+    /// Bytes of a torn end, left behind.
+    pub torn_bytes: u64,
 }
 
 fn header(file: &File, path: &Path, first: Sequence) -> Result<FileHeader, OpenError> {

@@ -64,6 +64,8 @@ impl SegmentLog {
     /// [`OpenError`].
     pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
         let latch = Latch::open(dir)?;
+        durable::remove_unfinished(dir)
+            .map_err(|error| OpenError::io("remove unfinished files in", dir, error))?;
         let log_id = match meta::read(dir)? {
             Some(log_id) => log_id,
             None => create(dir)?,
