@@ -117,7 +117,10 @@ mod tests {
         let before = log.reader().extent();
         let acked = Cursor { log_id: before.log_id, sequence: 7, chain: [7; 32] };
         let position = Position { name: "shop".into(), session: 3, acked };
-        Positions::open(&dir).expect("opens").record(&[position.clone()]).expect("recorded");
+        Positions::open(&dir)
+            .expect("opens")
+            .record(std::slice::from_ref(&position))
+            .expect("recorded");
         drop(log);
         Latch::open(&dir).expect("open").close("a sync", &io::Error::from_raw_os_error(5));
 

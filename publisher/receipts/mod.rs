@@ -133,7 +133,7 @@ impl Receipts {
         };
         let stored = fold::stored(&entry.body).map_err(|what| corrupt(sequence, what))?;
         // Equal hashes of other keys are not to be expected, and cost nothing to rule out.
-        Ok((stored.key == key).then(|| Accepted {
+        Ok((stored.key == key).then_some(Accepted {
             sequence,
             subject_version: stored.subject_version,
             fingerprint: stored.fingerprint,
@@ -195,5 +195,7 @@ fn corrupt(sequence: Sequence, what: &str) -> ReadError {
     ReadError::Corrupt { sequence, what: what.to_owned() }
 }
 
+#[cfg(test)]
+mod figures;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,13 @@ use crate::{
     publisher::log::{EventLog, memory::MemoryLog},
 };
 
-fn entry(sequence: Sequence, key: &str, subject: &str, subject_version: i64) -> (Entry, Accepted) {
+/// A stored event and its receipt.
+pub fn entry(
+    sequence: Sequence,
+    key: &str,
+    subject: &str,
+    subject_version: i64,
+) -> (Entry, Accepted) {
     let fingerprint = [sequence as u8; 32];
     let accepted_at_ms = 1_000 + sequence;
     let event = Event {
@@ -25,7 +31,7 @@ fn entry(sequence: Sequence, key: &str, subject: &str, subject_version: i64) -> 
             subject: subject.to_owned(),
             content_type: "application/octet-stream".to_owned(),
             kind: DataKind::Binary,
-            data: Bytes::from_static(b"data"),
+            data: Bytes::from_static(&[b'x'; 100]),
             attributes: Vec::new(),
             expected_version: None,
             first_attempt_time: None,

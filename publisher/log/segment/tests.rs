@@ -129,10 +129,10 @@ fn damage_in_an_older_file_and_missing_files_are_corrupt() {
     fs::write(&path, &content[..content.len() - 1]).expect("written");
     corrupt_at(dir.path(), files_of[2] - 2);
     // A file is missing: the first, one between.
-    for n in 0..files_of.len() - 1 {
+    for &first in &files_of[..files_of.len() - 1] {
         let dir = fresh();
-        fs::remove_file(segment(dir.path(), files_of[n])).expect("removed");
-        corrupt_at(dir.path(), files_of[n]);
+        fs::remove_file(segment(dir.path(), first)).expect("removed");
+        corrupt_at(dir.path(), first);
     }
     // All of them: not taken for a new log.
     let dir = fresh();
