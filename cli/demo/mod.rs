@@ -81,7 +81,13 @@ async fn story(pair: &mut Pair, events: &Path, expected: &Totals) -> Result<Exit
     let published = publish_all(pair, events).await?;
     println!("published  {published}");
 
-    let died = pair.receiver_death(PATIENCE).await?;
+    let last = log(pair).await?.next_sequence.unwrap_or(0) - 1;
+    let receiver_url = pair.receiver_url();
+    let died = tokio::select! {
+        died = pair.receiver_death(PATIENCE) => died?,
+        // A receiver that dies breaks this watch off; only a survivor lets it end well.
+        Ok(()) = wait_acked(&receiver_url, last) => return Err(survived()),
+    };
     let acked_at_death = acked(&log(pair).await?);
     // Cut off from the publisher, the receiver tells what stands in its file.
     pair.start_receiver(NOWHERE, None).await?;
@@ -96,10 +102,9 @@ async fn story(pair: &mut Pair, events: &Path, expected: &Totals) -> Result<Exit
 
     let restarted = Instant::now();
     pair.start_receiver(&pair.publisher_url(), None).await?;
-    let last = log(pair).await?.next_sequence.unwrap_or(0) - 1;
     wait_applied(pair, last).await?;
     let seconds = restarted.elapsed().as_secs_f64();
-    wait_acked(pair, last).await?;
+    wait_acked(&pair.receiver_url(), last).await?;
     let rest = last - committed;
     println!(
         "restarted  the receiver on the same file: {} more events in {seconds:.1} s, {}",
@@ -179,12 +184,11 @@ async fn wait_applied(pair: &Pair, sequence: i64) -> Result<(), Failure> {
         .map_err(|status| Failure::call(&url, &status))
 }
 
-async fn wait_acked(pair: &Pair, sequence: i64) -> Result<(), Failure> {
-    let url = pair.receiver_url();
-    let failed = |status: tonic::Status| Failure::call(&url, &status);
+async fn wait_acked(url: &str, sequence: i64) -> Result<(), Failure> {
+    let failed = |status: tonic::Status| Failure::call(url, &status);
     let request = link::within(WatchStatusRequest {}, PATIENCE);
     let mut changes =
-        link::receiver(&url)?.watch_status(request).await.map_err(failed)?.into_inner();
+        link::receiver(url)?.watch_status(request).await.map_err(failed)?.into_inner();
     while let Some(change) = changes.message().await.map_err(failed)? {
         let acked = change.status.and_then(|status| status.acked).and_then(|acked| acked.sequence);
         if acked.is_some_and(|acked| acked >= sequence) {
@@ -192,6 +196,14 @@ async fn wait_acked(pair: &Pair, sequence: i64) -> Result<(), Failure> {
         }
     }
     Err(Failure::Runtime(format!("{url}: the status ended before all was acknowledged")))
+}
+
+fn survived() -> Failure {
+    Failure::Runtime(
+        "the receiver did not die at its crash point: it was built without feature failpoints. \
+         Build with: cargo build --release --features failpoints --bins"
+            .to_owned(),
+    )
 }
 
 fn sequence_of(status: &GetStatusResponse) -> i64 {
