@@ -19,14 +19,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     decide::{Misfit, Step, place},
-    projection::Projection,
     retry,
     status::{Board, EventName, Failure},
-    store::{
-        self, OpenError, Store, cursor, lock,
-        trouble::{self, Trouble},
-    },
-    transaction::{self, Committed, EventFault, Failed},
+    store::trouble::{self, Trouble},
+    transaction::{Committed, EventFault},
+    writer::{Failed, Writer},
 };
 use crate::proto::{
     chain::Cursor,
@@ -68,28 +65,14 @@ pub struct Streams {
 
 /// The apply thread's state.
 pub struct Apply {
-    /// None between a failed COMMIT and the next open.
-    store: Option<Store>,
-    /// What makes the effects.
-    projection: Box<dyn Projection>,
-    /// Where the outcome is written to.
+    writer: Writer,
     board: Arc<Board>,
-    /// Which stream counts.
     streams: Arc<Streams>,
     /// Attempts at one event before the receiver halts.
     attempts: u32,
-    /// Told to end.
     ending: CancellationToken,
     /// For waiting with a bound.
     runtime: Handle,
-    state: State,
-}
-
-struct State {
-    db: std::path::PathBuf,
-    log: String,
-    /// What is committed.
-    committed: Option<Cursor>,
     /// The cursor once everything taken so far is committed.
     tail: Option<Cursor>,
     /// The stream that left something out; none of its frames is taken any more.
@@ -98,18 +81,9 @@ struct State {
     gaps: u32,
     halted: bool,
     /// The disk failed: no more writes, no checkpoint, not even at the end.
-    latched: bool,
+    latched: Option<String>,
     /// The write-ahead log has been looked after since the last commit.
     idle: bool,
-    /// What a COMMIT of unknown outcome would have brought.
-    unsure: Option<(Committed, Time)>,
-}
-
-/// How one attempt at a transaction went.
-enum Attempt {
-    Done,
-    EventFailed(EventFault),
-    StoreFailed(rusqlite::Error),
 }
 
 /// The thread goes no further with what it has.
@@ -121,34 +95,36 @@ enum Stop {
 }
 
 impl Apply {
-    /// Takes over an opened store that has committed up to `committed`.
+    /// An apply thread to be run. Each event is attempted `attempts` times at
+    /// most. Called inside the runtime that the thread may wait on.
     pub fn new(
-        store: Store,
-        committed: Option<Cursor>,
-        projection: Box<dyn Projection>,
+        writer: Writer,
         board: Arc<Board>,
         streams: Arc<Streams>,
         attempts: u32,
         ending: CancellationToken,
     ) -> Self {
-        let state = State {
-            db: store.db().to_owned(),
-            log: store.log.clone(),
-            committed,
-            tail: committed,
+        Apply {
+            tail: writer.committed(),
+            writer,
+            board,
+            streams,
+            attempts,
+            ending,
+            runtime: Handle::current(),
             refused: None,
             gaps: 0,
             halted: false,
-            latched: false,
+            latched: None,
             idle: false,
-            unsure: None,
-        };
-        let runtime = Handle::current();
-        Apply { store: Some(store), projection, board, streams, attempts, ending, runtime, state }
+        }
     }
 
     /// Runs until there is no more work to come, then closes the store.
-    pub fn run(mut self, mut work: mpsc::Receiver<Work>) {
+    ///
+    /// # Errors
+    /// One sentence: the disk failed while the store was being closed.
+    pub fn run(mut self, mut work: mpsc::Receiver<Work>) -> Result<(), String> {
         while let Some(first) = self.wait(&mut work) {
             let mut pending = VecDeque::new();
             let mut resume = self.take(first, &mut pending);
@@ -168,12 +144,12 @@ impl Apply {
                 }
             }
             if let Some(answer) = resume {
-                self.state.tail = self.state.committed;
+                self.tail = self.writer.committed();
                 // Without a receiver nobody wants to know.
-                let _ = answer.send(self.state.committed);
+                let _ = answer.send(self.tail);
             }
         }
-        self.close();
+        self.close()
     }
 
     /// The next piece of work; looks after the write-ahead log meanwhile.
@@ -182,7 +158,7 @@ impl Apply {
             if self.ending.is_cancelled() {
                 return None;
             }
-            if self.state.idle || self.state.halted {
+            if self.idle || self.halted {
                 return work.blocking_recv();
             }
             if let Ok(work) = work.try_recv() {
@@ -192,12 +168,7 @@ impl Apply {
             if let Ok(work) = self.runtime.block_on(soon) {
                 return work;
             }
-            if let Some(store) = &mut self.store {
-                match store.when_idle() {
-                    Ok(done) => self.state.idle = done,
-                    Err(error) => self.checkpoint_failed(&error),
-                }
-            }
+            self.tidy();
         }
     }
 
@@ -213,25 +184,25 @@ impl Apply {
             Work::Frame { stream, events, cursor } => (stream, events, cursor),
         };
         let outdated = stream != self.streams.newest.load(Ordering::Acquire);
-        if self.state.halted || outdated || self.state.refused == Some(stream) {
+        if self.halted || outdated || self.refused == Some(stream) {
             return None;
         }
-        let tail = self.state.tail.unwrap_or_else(|| Cursor::beginning(cursor.log_id));
+        let tail = self.tail.unwrap_or_else(|| Cursor::beginning(cursor.log_id));
         match place(tail, events, &cursor) {
             Ok((steps, after)) => {
                 if after.sequence > tail.sequence {
-                    self.state.gaps = 0;
-                    self.state.tail = Some(after);
+                    self.gaps = 0;
+                    self.tail = Some(after);
                 }
                 pending.extend(steps);
             }
             Err(Misfit::Gap { expected, found }) => {
-                self.state.refused = Some(stream);
-                self.state.gaps += 1;
+                self.refused = Some(stream);
+                self.gaps += 1;
                 let message = format!(
                     "Sequence {expected} should have come from the publisher, {found} came."
                 );
-                if self.state.gaps > 1 {
+                if self.gaps > 1 {
                     self.stop(Stop::Halt(Failure { reason: "GAP", message, ..Default::default() }));
                 } else {
                     tracing::warn!("{message} Asking again from the cursor.");
@@ -302,124 +273,55 @@ impl Apply {
             if self.ending.is_cancelled() {
                 return Err(Stop::Ending);
             }
-            let error = match self.try_commit(steps)? {
-                Attempt::Done => return Ok(Ok(())),
-                Attempt::EventFailed(why) => return Ok(Err(why)),
-                Attempt::StoreFailed(error) => error,
-            };
-            let failure = match trouble::judge(&error) {
-                Trouble::Broken => return Err(Stop::Latch(trouble::said(&error))),
-                Trouble::Full => Failure {
-                    reason: "DISK_FULL",
-                    message: "The disk is full.".to_owned(),
-                    ..Default::default()
-                },
-                Trouble::Busy => Failure {
-                    reason: "STORE_BUSY",
-                    message: format!("The database is not free: {}.", trouble::said(&error)),
-                    ..Default::default()
-                },
-                Trouble::Statement => return Ok(Err(EventFault::Statement(error))),
+            let error = match self.writer.attempt(steps) {
+                Ok(group) => {
+                    self.tell(&group);
+                    return Ok(Ok(()));
+                }
+                Err(Failed::Event(why)) => return Ok(Err(why)),
+                Err(Failed::Store(error)) => error,
+                Err(Failed::Disk(error)) => return Err(Stop::Latch(error.to_string())),
+                Err(Failed::Changed(why)) => {
+                    let message = format!("The database cannot be written to: {why}.");
+                    let reason = "STORE_CHANGED";
+                    return Err(Stop::Halt(Failure { reason, message, ..Default::default() }));
+                }
             };
             tracing::debug!(%error, "the store could not take a group");
-            self.pause(attempt, Failure { attempts: Some(attempt), ..failure })?;
+            let (reason, message) = match trouble::judge(&error) {
+                Trouble::Broken => return Err(Stop::Latch(trouble::said(&error))),
+                Trouble::Statement => return Ok(Err(EventFault::Statement(error))),
+                Trouble::Busy => {
+                    ("STORE_BUSY", format!("The database is not free: {}.", trouble::said(&error)))
+                }
+                Trouble::Full => {
+                    // The write-ahead log may have room to give back.
+                    self.tidy();
+                    ("DISK_FULL", "The disk is full.".to_owned())
+                }
+            };
+            let attempts = Some(attempt);
+            self.pause(attempt, Failure { reason, message, attempts, ..Default::default() })?;
         }
         unreachable!("the attempts do not end")
     }
 
-    /// One attempt at one transaction.
-    fn try_commit(&mut self, steps: &[Step]) -> Result<Attempt, Stop> {
-        // Where a rollback failed, the connection is not to be trusted.
-        self.store.take_if(|store| !store.connection.is_autocommit());
-        if self.store.is_none() {
-            match self.open()? {
-                Attempt::Done if self.state.committed == last_cursor(steps) => {
-                    return Ok(Attempt::Done);
-                }
-                Attempt::Done => {}
-                failed => return Ok(failed),
-            }
-        }
-        let Some(store) = &self.store else { return Ok(Attempt::Done) };
-        let from = self.state.committed.as_ref();
-        Ok(match transaction::commit(store, self.projection.as_ref(), from, steps) {
-            Ok(committed) => {
-                self.note_commit(steps, committed);
-                Attempt::Done
-            }
-            Err(Failed::Event(why)) => {
-                if matches!(why, EventFault::Panicked) {
-                    self.store = None;
-                }
-                Attempt::EventFailed(why)
-            }
-            Err(Failed::Store(error)) => Attempt::StoreFailed(error),
-            Err(Failed::Unknown(error, committed)) => {
-                // The connection stays open when the disk failed: another one
-                // would read back what may not be on the disk.
-                if trouble::judge(&error) != Trouble::Broken {
-                    self.store = None;
-                    self.state.unsure = Some((committed, last_time(steps)));
-                }
-                Attempt::StoreFailed(error)
-            }
-            Err(Failed::CursorMoved) => return Err(cursor_moved()),
-        })
-    }
-
-    /// Opens the store again, with its barrier, and looks where the cursor is:
-    /// after a COMMIT of unknown outcome, that is the answer.
-    fn open(&mut self) -> Result<Attempt, Stop> {
-        let opened = store::open(&self.state.db, &self.state.log, self.projection.as_ref());
-        let store = match opened {
-            Ok(store) => store,
-            Err(OpenError::Sql(error)) => return Ok(Attempt::StoreFailed(error)),
-            Err(OpenError::Io(error)) => return Err(Stop::Latch(error.to_string())),
-            Err(OpenError::Refused(why)) => {
-                return Err(Stop::Halt(Failure {
-                    reason: STORE_FAILED,
-                    message: format!("The database cannot be opened again: {why}."),
-                    ..Default::default()
-                }));
-            }
-        };
-        let found = match cursor::read(&store.connection, &self.state.log) {
-            Ok(found) => found,
-            Err(error) => return Ok(Attempt::StoreFailed(error)),
-        };
-        self.store = Some(store);
-        let unsure = self.state.unsure.take();
-        if found == self.state.committed {
-            return Ok(Attempt::Done);
-        }
-        match unsure {
-            Some((committed, time)) if committed.cursor == found => {
-                self.state.committed = found;
-                self.tell(committed, time);
-                Ok(Attempt::Done)
-            }
-            _ => Err(cursor_moved()),
-        }
-    }
-
-    fn note_commit(&mut self, steps: &[Step], committed: Committed) {
+    /// From here on a commit is known to others, and acknowledged.
+    fn tell(&mut self, group: &Committed) {
         self.board.recovered();
-        if committed.cursor.is_none() {
-            return;
-        }
-        self.state.committed = committed.cursor;
-        self.state.idle = false;
-        self.tell(committed, last_time(steps));
-        let Some(store) = &mut self.store else { return };
-        if let Err(error) = store.after_commit() {
+        let Some(cursor) = group.cursor else { return };
+        self.board.note_commit(cursor, group.outcomes, group.event_time);
+        self.idle = false;
+        if let Err(error) = self.writer.after_commit() {
             self.checkpoint_failed(&error);
         }
     }
 
-    /// From here on the commit is known to others, and acknowledged.
-    fn tell(&self, committed: Committed, time: Time) {
-        if let Some(cursor) = committed.cursor {
-            self.board.note_commit(cursor, committed.outcomes, time);
+    /// Empties the write-ahead log, as far as it goes now.
+    fn tidy(&mut self) {
+        match self.writer.when_idle() {
+            Ok(done) => self.idle = done,
+            Err(error) => self.checkpoint_failed(&error),
         }
     }
 
@@ -427,7 +329,7 @@ impl Apply {
         match trouble::judge(error) {
             // There will be another time.
             Trouble::Full | Trouble::Busy => {
-                tracing::warn!(%error, "the write-ahead log could not be copied yet");
+                tracing::debug!(%error, "the write-ahead log could not be copied yet");
             }
             Trouble::Broken | Trouble::Statement => self.stop(Stop::Latch(trouble::said(error))),
         }
@@ -448,28 +350,27 @@ impl Apply {
             Stop::Ending => return,
             Stop::Halt(failure) => failure,
             Stop::Latch(why) => {
-                self.state.latched = true;
                 let message = format!("A read or write of the database failed: {why}.");
-                lock::mark_halted(&self.state.db, &message);
+                self.writer.mark_halted(&message);
+                self.latched = Some(message.clone());
                 Failure { reason: STORE_FAILED, message, ..Default::default() }
             }
         };
-        self.state.halted = true;
+        self.halted = true;
         self.board.halt(failure);
     }
 
-    fn close(&mut self) {
-        if self.state.latched {
+    fn close(mut self) -> Result<(), String> {
+        if self.latched.is_some() {
             // Readers go on until the end, and this connection keeps them from
             // reading the write-ahead log anew: what failed may stand in it.
             self.runtime.block_on(self.ending.cancelled());
-            return;
+            return Ok(());
         }
-        if let Some(store) = self.store.take()
-            && let Err(error) = store.close()
-        {
+        if let Err(error) = self.writer.close() {
             self.checkpoint_failed(&error);
         }
+        self.latched.map_or(Ok(()), Err)
     }
 }
 
@@ -482,27 +383,6 @@ fn next_group(pending: &mut VecDeque<Step>) -> Vec<Step> {
     });
     let count = fits.count();
     pending.drain(..count).collect()
-}
-
-fn last_cursor(steps: &[Step]) -> Option<Cursor> {
-    steps.iter().rev().find_map(|step| match step {
-        Step::Next { after, .. } => Some(*after),
-        Step::Earlier(_) => None,
-    })
-}
-
-fn last_time(steps: &[Step]) -> Time {
-    steps.last().map_or(Time { seconds: 0, nanos: 0 }, |step| step.event().accept_time)
-}
-
-fn cursor_moved() -> Stop {
-    Stop::Halt(Failure {
-        reason: STORE_FAILED,
-        message: "The cursor is not where this receiver left it: something else writes to the \
-                  database."
-            .to_owned(),
-        ..Default::default()
-    })
 }
 
 #[cfg(test)]

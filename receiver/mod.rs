@@ -16,6 +16,7 @@ pub mod service;
 pub mod status;
 pub mod store;
 pub mod transaction;
+pub mod writer;
 
 #[cfg(test)]
 mod testing;

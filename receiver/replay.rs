@@ -156,7 +156,9 @@ impl Replay {
                 }
                 Some(Frame::Heartbeat(heartbeat)) => {
                     *attempt = 0;
-                    self.board.note(|status| status.next_sequence = heartbeat.next_sequence);
+                    self.board.note(|status| {
+                        status.next_sequence = status.next_sequence.max(heartbeat.next_sequence);
+                    });
                     continue;
                 }
                 Some(Frame::Batch(batch)) => {

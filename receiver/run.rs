@@ -19,14 +19,16 @@ use super::{
     service,
     status::Board,
     store::{self, OpenError, cursor, lock, trouble::Trouble},
+    writer::Writer,
 };
 use crate::{
     process::{self, Failure},
     proto::limits::RECEIVE_QUEUE_FRAMES,
 };
 
-/// How long the apply thread may take to close the database at the end.
-const CLOSING: Duration = Duration::from_millis(800);
+/// How long the apply thread may take to close the database at the end: a
+/// process that was told to end is gone within 5 seconds.
+const CLOSING: Duration = Duration::from_millis(4_500);
 
 /// Runs a receiver until it is told to end.
 ///
@@ -40,6 +42,9 @@ pub async fn run(
     let Settings { publisher, log, name, db, connect_attempts, apply_attempts, .. } = settings;
 
     // The database, all of it on stable storage before anything else happens.
+    let db = lock::real_name(&db).map_err(|error| {
+        Failure::Runtime(format!("the database {} cannot be reached: {error}", db.display()))
+    })?;
     let _lock = lock::lock(&db)?;
     lock::refuse_halted(&db)?;
     let store = store::open(&db, &log, projection.as_ref()).map_err(|e| refused(&db, e))?;
@@ -52,21 +57,13 @@ pub async fn run(
     let (work, queue) = mpsc::channel(RECEIVE_QUEUE_FRAMES);
 
     let shown = service::routes(&board, &log, &name, &db, projection.as_ref(), ending.clone());
-    let apply = Apply::new(
-        store,
-        committed,
-        projection,
-        board.clone(),
-        streams.clone(),
-        apply_attempts,
-        ending.clone(),
-    );
+    let writer = Writer::new(store, committed, projection);
+    let apply = Apply::new(writer, board.clone(), streams.clone(), apply_attempts, ending.clone());
     let (closed, wait_closed) = oneshot::channel();
     thread::Builder::new()
         .name("apply".to_owned())
         .spawn(move || {
-            apply.run(queue);
-            let _ = closed.send(()); // nobody waits any more: nothing to tell
+            let _ = closed.send(apply.run(queue)); // nobody waits any more: nothing to tell
         })
         .map_err(|error| Failure::Runtime(format!("no thread to apply events on: {error}")))?;
     let replay = Replay {
@@ -84,13 +81,28 @@ pub async fn run(
     let acks = Acks { log, name, board, session: open_session, ending: ending.clone() };
     tokio::spawn(acks.keep());
 
-    let served = process::serve(listener, shown).await;
-    ending.cancel();
-    if timeout(CLOSING, wait_closed).await.is_err() {
+    let served = async {
+        let served = process::serve(listener, shown).await;
+        ending.cancel();
+        served
+    };
+    let closed = async {
+        ending.cancelled().await;
+        timeout(CLOSING, wait_closed).await
+    };
+    let (served, closed) = tokio::join!(served, closed);
+    served?;
+    match closed {
+        Ok(Ok(Err(why))) => {
+            let db = db.display();
+            let what_to_do = "see to the disk, then run `receiver recover";
+            return Err(Failure::Runtime(format!("{why} {what_to_do} --db {db}`")));
+        }
+        Ok(_) => {}
         // As good as a crash, which costs nothing but a longer start.
-        tracing::warn!("the database is still busy after {CLOSING:?}; ending without closing it");
+        Err(_) => tracing::warn!("the database is still busy; ending without closing it"),
     }
-    served
+    Ok(())
 }
 
 fn refused(db: &std::path::Path, error: OpenError) -> Failure {

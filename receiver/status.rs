@@ -182,6 +182,7 @@ fn what_to_do(reason: &str) -> &'static str {
             "Nothing more is written. Stop the receiver, see to the disk, then run \
              `receiver recover --db FILE`."
         }
+        "STORE_CHANGED" => "Find out what else writes to it, then restart the receiver.",
         "LOG_NOT_FOUND" => "Check --log, then restart the receiver.",
         "CORRUPT" => "The publisher's data is damaged: see there, then restart the receiver.",
         "UNREACHABLE" => "Check --publisher, then restart the receiver.",

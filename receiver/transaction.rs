@@ -27,6 +27,8 @@ pub struct Committed {
     pub cursor: Option<Cursor>,
     /// Events by outcome, in the order of [`Outcome::ALL`].
     pub outcomes: [i64; 4],
+    /// When the publisher accepted the last event.
+    pub event_time: Time,
 }
 
 /// Why a group was not committed.
@@ -71,7 +73,8 @@ pub fn commit(
     let transaction = Transaction::new_unchecked(&store.connection, TransactionBehavior::Immediate)
         .map_err(Failed::Store)?;
     let now_ms = Time::from_system(std::time::SystemTime::now()).unix_millis();
-    let mut committed = Committed { cursor: None, outcomes: [0; 4] };
+    let event_time = Time { seconds: 0, nanos: 0 };
+    let mut committed = Committed { cursor: None, outcomes: [0; 4], event_time };
     let mut last = from.map_or(-1, |cursor| cursor.sequence);
     for step in steps {
         let outcome =
@@ -88,8 +91,9 @@ pub fn commit(
         if let Some(outcome) = outcome {
             committed.outcomes[outcome as usize] += 1;
         }
-        if let Step::Next { after, .. } = step {
+        if let Step::Next { event, after } = step {
             last = after.sequence;
+            committed.event_time = event.accept_time;
             committed.cursor = Some(*after);
         }
     }

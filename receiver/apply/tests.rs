@@ -7,8 +7,9 @@ use rusqlite::Connection;
 use super::*;
 use crate::receiver::{
     inventory::Inventory,
-    projection::{Applied, DeclaredQuery, Fault},
+    projection::{Applied, DeclaredQuery, Fault, Projection},
     status::State as Shown,
+    store::{self, cursor, lock},
     testing::{adjustments, cursor_after, event},
 };
 
@@ -20,7 +21,7 @@ struct Bench {
     streams: Arc<Streams>,
     work: Option<mpsc::Sender<Work>>,
     ending: CancellationToken,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Option<std::thread::JoinHandle<Result<(), String>>>,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -38,15 +39,8 @@ impl Bench {
         let streams = Arc::new(Streams::default());
         let ending = CancellationToken::new();
         let _inside = runtime.enter();
-        let apply = Apply::new(
-            store,
-            None,
-            Box::new(projection),
-            board.clone(),
-            streams.clone(),
-            3,
-            ending.clone(),
-        );
+        let writer = Writer::new(store, None, Box::new(projection));
+        let apply = Apply::new(writer, board.clone(), streams.clone(), 3, ending.clone());
         let (work, queue) = mpsc::channel(8);
         let thread = Some(std::thread::spawn(move || apply.run(queue)));
         drop(_inside);
@@ -106,7 +100,8 @@ impl Drop for Bench {
         self.ending.cancel();
         self.work = None;
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("the thread did not panic");
+            let ended = thread.join().expect("the thread did not panic");
+            assert_eq!(ended, Ok(()));
         }
     }
 }
@@ -393,7 +388,7 @@ fn the_end_leaves_all_in_one_file() {
     let mut bench = bench;
     bench.ending.cancel();
     bench.work = None;
-    bench.thread.take().expect("running").join().expect("no panic");
+    bench.thread.take().expect("running").join().expect("no panic").expect("closed");
     assert_eq!(std::fs::metadata(&wal).map_or(0, |file| file.len()), 0);
     std::fs::copy(&db, copy.path()).expect("copied");
     let tables = Connection::open(copy.path()).expect("opened");

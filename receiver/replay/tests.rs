@@ -23,6 +23,7 @@ use crate::{
         status::{State, Status as Shown},
         store,
         testing::{adjustments, cursor_after, log_id},
+        writer::Writer,
     },
 };
 
@@ -159,15 +160,8 @@ impl Pair {
         let board = Arc::new(Board::new(None));
         let streams = Arc::new(Streams::default());
         let ending = CancellationToken::new();
-        let apply = Apply::new(
-            opened.expect("opened"),
-            None,
-            Box::new(Inventory),
-            board.clone(),
-            streams.clone(),
-            2,
-            ending.clone(),
-        );
+        let writer = Writer::new(opened.expect("opened"), None, Box::new(Inventory));
+        let apply = Apply::new(writer, board.clone(), streams.clone(), 2, ending.clone());
         let (work, queue) = mpsc::channel(8);
         std::thread::spawn(move || apply.run(queue));
         let (session, open_session) = watch::channel(None);

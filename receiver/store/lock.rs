@@ -19,6 +19,29 @@ pub fn beside(db: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// One name for one database, whatever links lead to it: what stands beside it
+/// must be found by everyone.
+///
+/// # Errors
+/// What the file system says.
+pub fn real_name(db: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(db) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let directory = fs::canonicalize(directory(db))?;
+            let name = db.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+            Ok(directory.join(name))
+        }
+        found => found,
+    }
+}
+
+fn directory(db: &Path) -> &Path {
+    match db.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
 /// Held for as long as it lives, and by the kernel until the process is gone.
 #[derive(Debug)]
 pub struct Lock {
@@ -90,9 +113,5 @@ pub fn unmark_halted(db: &Path) -> io::Result<()> {
 /// # Errors
 /// What the file system says.
 pub fn sync_directory(db: &Path) -> io::Result<()> {
-    let directory = match db.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    File::open(directory)?.sync_all()
+    File::open(directory(db))?.sync_all()
 }

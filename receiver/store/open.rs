@@ -70,17 +70,6 @@ pub fn open(db: &Path, log: &str, projection: &dyn Projection) -> Result<Store, 
 }
 
 impl Store {
-    /// Closes the connection, whatever state it is in, and opens another: the
-    /// answer to a COMMIT that failed, and to a projection that panicked.
-    ///
-    /// # Errors
-    /// [`OpenError`]; the caller has no store then, and may call [`open`].
-    pub fn reopen(self, projection: &dyn Projection) -> Result<Store, OpenError> {
-        let Store { connection, log, db, .. } = self;
-        drop(connection);
-        open(&db, &log, projection)
-    }
-
     /// The path of the database.
     pub fn db(&self) -> &Path {
         &self.db

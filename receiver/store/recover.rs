@@ -23,6 +23,7 @@ use crate::process::Failure;
 /// # Errors
 /// [`Failure`]; the database is as it was, and still out of service.
 pub fn recover(db: &Path) -> Result<PathBuf, Failure> {
+    let db = &lock::real_name(db).map_err(|wrong| failed(db, &wrong))?;
     let _lock = lock::lock(db)?;
     let copy = beside(db, ".recovered");
     // Only a complete copy bears this name: then an earlier run died while swapping.
