@@ -13,7 +13,6 @@ use std::io::IsTerminal as _;
 
 /// Starts logging to standard error, with colours only on a terminal; `RUST_LOG` filters, `info` is the default.
 pub fn start_logging() {
-    use std::io::IsTerminal as _;
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
