@@ -9,12 +9,13 @@ use std::{
 
 use counterfoil::proto::{
     pb::{
-        Cursor, ReplayRequest, ReplayStarted, StartAt, replay_request::Start,
+        Cursor, ReplayRequest, ReplayStarted, StartAt,
+        publisher_service_client::PublisherServiceClient, replay_request::Start,
         replay_response::Frame,
     },
     refusal::{Reason, Refusal},
 };
-use tonic::Status;
+use tonic::{Status, transport::Channel};
 
 use crate::{
     arguments, event_json,
@@ -69,9 +70,7 @@ pub async fn run(arguments: arguments::Tail) -> Result<ExitCode, Failure> {
 
 /// One stream, to its end. The inner error is the publisher's or the network's.
 async fn read(
-    client: &mut counterfoil::proto::pb::publisher_service_client::PublisherServiceClient<
-        tonic::transport::Channel,
-    >,
+    client: &mut PublisherServiceClient<Channel>,
     arguments: &arguments::Tail,
     progress: &mut Progress,
 ) -> Result<Result<(), Status>, Failure> {
@@ -95,7 +94,10 @@ async fn read(
             Ok(Ok(Some(response))) => response,
             Ok(Ok(None)) => return Ok(Ok(())),
             Ok(Err(status)) => return Ok(Err(status)),
-            Err(_) => return Ok(Err(Status::unavailable("nothing was heard for 45 s"))),
+            Err(_) => {
+                let silent = format!("nothing was heard for {SILENCE:?}");
+                return Ok(Err(Status::unavailable(silent)));
+            }
         };
         match response.frame {
             Some(Frame::Started(started)) if progress.cursor.is_none() => {
