@@ -134,7 +134,8 @@ fn check_format(dir: &Path) -> Result<(), OpenError> {
                 )));
             }
             durable::replace(&path, format!("{FORMAT}\n").as_bytes())
-                .map_err(|error| OpenError::io("write", &path, error))
+                .map_err(|error| OpenError::io("write", &path, error))?;
+            Ok(())
         }
         Err(error) => Err(OpenError::io("read", &path, error)),
     }

@@ -7,6 +7,7 @@ use std::{
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::log::{CommitError, OpenError};
@@ -25,21 +26,33 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
 }
 
 /// Puts a whole file under a name, durably: afterwards there is the old content
-/// or the new, never a part.
+/// or the new, never a part. The file stays open for more.
 ///
 /// # Errors
-/// The operating system's; the name then has its old content.
-pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+/// The operating system's. Where it says that something has run out, nothing has
+/// changed; otherwise the name may have the new content, not durably.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
+    // Whatever may run out is taken before the name changes.
+    let dir = File::open(path.parent().unwrap_or(Path::new(".")))?;
     let unfinished = unfinished(path);
-    let written = File::create(&unfinished)
-        .and_then(|file| file.write_all_at(content, 0).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&unfinished, path));
-    if written.is_err() {
+    let written = || -> io::Result<File> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&unfinished)?;
+        file.write_all_at(content, 0)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        Ok(file)
+    };
+    let file = written().inspect_err(|_| {
         // What could not be written may hold the space that is missing.
         let _ = fs::remove_file(&unfinished);
-    }
-    written?;
-    sync_dir(path.parent().unwrap_or(Path::new(".")))
+    })?;
+    dir.sync_all().map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(file)
 }
 
 fn unfinished(path: &Path) -> PathBuf {
@@ -65,6 +78,14 @@ pub fn remove_unfinished(dir: &Path) -> io::Result<()> {
 /// Whether an error says that there is no room, which may change.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether an error says that something has run out, which may change: room on
+/// the disk, or file descriptors.
+pub fn has_run_out(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    is_full(error) || matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
 }
 
 /// Copies the end of a file, from `from` on, to a new file beside it, durably:
@@ -143,9 +164,10 @@ impl Latch {
         dir.join(MARKER).exists()
     }
 
-    /// Judges an error of [`replace`]: no room changes nothing, anything else closes.
+    /// Judges an error of [`replace`]: what has run out may come back, anything
+    /// else closes.
     pub fn judge(&mut self, doing: &str, error: &io::Error) -> CommitError {
-        if is_full(error) { CommitError::DiskFull } else { self.close(doing, error) }
+        if has_run_out(error) { CommitError::DiskFull } else { self.close(doing, error) }
     }
 }
 
@@ -153,18 +175,21 @@ impl Latch {
 /// once it has been synced.
 #[derive(Debug)]
 pub struct AppendFile {
-    file: File,
+    file: Arc<File>,
     /// Everything before is on stable storage.
     length: u64,
 }
 
 impl AppendFile {
-    /// Opens an existing file of which the first `length` bytes count.
-    ///
-    /// # Errors
-    /// The operating system's.
-    pub fn open(path: &Path, length: u64) -> io::Result<Self> {
-        Ok(AppendFile { file: OpenOptions::new().read(true).write(true).open(path)?, length })
+    /// A file that is open for reading and writing, of which the first `length`
+    /// bytes count.
+    pub fn new(file: File, length: u64) -> Self {
+        AppendFile { file: Arc::new(file), length }
+    }
+
+    /// The same file, for reading what counts.
+    pub fn reading(&self) -> Arc<File> {
+        Arc::clone(&self.file)
     }
 
     /// Bytes that are on stable storage.
@@ -219,12 +244,22 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_cannot_be_taken_back_closes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut latch = Latch::open(dir.path()).expect("open");
+        // A device that is always full, and cannot be cut.
+        let full = OpenOptions::new().read(true).write(true).open("/dev/full").expect("opened");
+        let mut file = AppendFile::new(full, 0);
+        assert!(matches!(file.write(b"x", &mut latch), Err(CommitError::Halted(_))));
+        assert!(Latch::is_closed(dir.path()));
+    }
+
+    #[test]
     fn bytes_that_are_not_synced_do_not_count() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("file");
-        replace(&path, b"head").expect("written");
+        let mut file = AppendFile::new(replace(&path, b"head").expect("written"), 4);
         let mut latch = Latch::open(dir.path()).expect("open");
-        let mut file = AppendFile::open(&path, 4).expect("opened");
         file.write(b"lost", &mut latch).expect("written");
         file.write(b"kept", &mut latch).expect("written");
         file.sync(4, &mut latch).expect("synced");

@@ -80,7 +80,7 @@ impl Positions {
         };
         let (positions, valid) = parse(&content).map_err(|wrong| wrong.at(&path))?;
         let opened = || -> io::Result<AppendFile> {
-            let file = fs::OpenOptions::new().write(true).open(&path)?;
+            let file = fs::OpenOptions::new().read(true).write(true).open(&path)?;
             if valid < content.len() {
                 let kept = durable::keep_tail(&path, valid as u64, &content[valid..])?;
                 tracing::warn!(kept = %kept.display(), "the end of {} was torn", path.display());
@@ -89,7 +89,7 @@ impl Positions {
             // What was read may have come out of the page cache only.
             file.sync_all()?;
             durable::sync_dir(dir)?;
-            AppendFile::open(&path, valid as u64)
+            Ok(AppendFile::new(file, valid as u64))
         };
         let file = opened().map_err(|error| OpenError::io("open", &path, error))?;
         Ok(Positions { positions, journal: Some(Journal { path, file, latch }) })
@@ -166,12 +166,10 @@ impl Journal {
         if self.file.length() < 4 * length {
             return Ok(());
         }
-        let rewritten = durable::replace(&self.path, &content)
-            .and_then(|()| AppendFile::open(&self.path, length));
-        match rewritten {
-            Ok(file) => self.file = file,
+        match durable::replace(&self.path, &content) {
+            Ok(file) => self.file = AppendFile::new(file, length),
             // The long journal still serves.
-            Err(error) if durable::is_full(&error) => {}
+            Err(error) if durable::has_run_out(&error) => {}
             Err(error) => return Err(self.latch.close("rewriting the positions", &error)),
         }
         Ok(())

@@ -55,7 +55,8 @@ pub fn write(dir: &Path, log_id: Uuid) -> Result<(), OpenError> {
     let mut content = [MAGIC, &[VERSION][..], log_id.as_bytes()].concat();
     content.extend(crc32c::crc32c(&content).to_le_bytes());
     let path = dir.join(FILE);
-    durable::replace(&path, &content).map_err(|error| OpenError::io("create", &path, error))
+    durable::replace(&path, &content).map_err(|error| OpenError::io("create", &path, error))?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ mod recover;
 mod writer;
 
 #[cfg(test)]
+mod crashes;
+#[cfg(test)]
 mod tests;
 
 pub(in crate::publisher) use recover::{Copied, copy};

@@ -46,6 +46,8 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct SegmentLog {
     dir: PathBuf,
+    /// The directory itself, for making its names durable.
+    names: File,
     options: Options,
     latch: Latch,
     shared: Arc<Reader>,
@@ -70,26 +72,26 @@ impl SegmentLog {
             Some(log_id) => log_id,
             None => create(dir)?,
         };
+        let names = File::open(dir).map_err(|error| OpenError::io("open", dir, error))?;
         let recover::Found { mut state, torn } = recover::look(dir, log_id)?;
         let last = state.last();
         let (path, length, salt) = (last.path.clone(), last.length, last.header.salt);
-        let settle = || -> io::Result<()> {
+        let settle = || -> io::Result<AppendFile> {
+            let file = File::options().read(true).write(true).open(&path)?;
             if !torn.is_empty() {
                 let kept = durable::keep_tail(&path, length, &torn)?;
                 tracing::warn!(kept = %kept.display(), "the end of {} was torn", path.display());
-                File::options().write(true).open(&path)?.set_len(length)?;
+                file.set_len(length)?;
             }
             // What was read may have come out of the page cache only.
             for segment in &state.segments {
                 File::open(&segment.path)?.sync_all()?;
             }
-            durable::sync_dir(dir)
+            names.sync_all()?;
+            Ok(AppendFile::new(file, length))
         };
-        settle().map_err(|error| OpenError::io("sync", &path, error))?;
-        let file =
-            AppendFile::open(&path, length).map_err(|error| OpenError::io("open", &path, error))?;
-        state.last().file =
-            Some(open_shared(&path).map_err(|error| OpenError::io("open", &path, error))?);
+        let file = settle().map_err(|error| OpenError::io("sync", &path, error))?;
+        state.last().file = Some(file.reading());
         let Extent { floor, next, .. } = state.extent;
         let shared = Arc::new(Reader::new(state));
         let bytes = shared.body_bytes(floor..next).map_err(|error| OpenError::Damaged {
@@ -98,7 +100,7 @@ impl SegmentLog {
         })?;
         shared.change().extent.bytes = bytes;
         let dir = dir.to_owned();
-        Ok(SegmentLog { dir, options, latch, shared, file, salt, frame: Vec::new() })
+        Ok(SegmentLog { dir, names, options, latch, shared, file, salt, frame: Vec::new() })
     }
 
     /// Starts the next segment where the present one is large enough.
@@ -113,20 +115,19 @@ impl SegmentLog {
         }
         let header = header(extent.log_id, extent.next, extent.floor, extent.head_chain);
         let path = path(&self.dir, header.first);
-        durable::replace(&path, &header.encode())
-            .map_err(|error| self.latch.judge("starting a segment", &error))?;
+        let file = match durable::replace(&path, &header.encode()) {
+            Ok(file) => file,
+            // The present segment can still grow; the next commit tries again.
+            Err(error) if durable::has_run_out(&error) => return Ok(()),
+            Err(error) => return Err(self.latch.close("starting a segment", &error)),
+        };
         crash::point(crash::PUBLISHER_AFTER_ROLL);
-        let opened = open_shared(&path).and_then(|file| {
-            Ok((file, AppendFile::open(&path, format::FILE_HEADER_BYTES as u64)?))
-        });
-        let (shared, file) =
-            opened.map_err(|error| self.latch.close("opening a new segment", &error))?;
-        self.file = file;
+        self.file = AppendFile::new(file, format::FILE_HEADER_BYTES as u64);
         let mut state = self.shared.change();
         state.last().file = None;
         self.salt = header.salt;
         let mut segment = Segment::new(path, header);
-        segment.file = Some(shared);
+        segment.file = Some(self.file.reading());
         state.segments.push_back(segment);
         Ok(())
     }
@@ -141,7 +142,7 @@ impl SegmentLog {
         let stored = self
             .shared
             .body_bytes(extent.floor..floor.min(extent.next))
-            .map_err(|error| self.latch.close("reading what is truncated", &io_error(error)))?;
+            .map_err(|error| self.latch.judge("reading what is truncated", &io_error(error)))?;
         let new = (floor - extent.next).max(0) as usize;
         Ok(stored + body_bytes(&entries[..new]))
     }
@@ -208,7 +209,7 @@ impl EventLog for SegmentLog {
         let released = self.shared.change().segments.pop_front();
         if let Some(segment) = released {
             fs::remove_file(&segment.path)
-                .and_then(|()| durable::sync_dir(&self.dir))
+                .and_then(|()| self.names.sync_all())
                 .map_err(|error| self.latch.close("removing a segment", &error))?;
             crash::point(crash::PUBLISHER_AFTER_RELEASE);
         }
@@ -244,10 +245,6 @@ fn header(log_id: Uuid, first: Sequence, floor: Sequence, chain_before: Chain) -
 
 fn path(dir: &Path, first: Sequence) -> PathBuf {
     dir.join(format!("{first:020}.{}", format::EXTENSION))
-}
-
-fn open_shared(path: &Path) -> io::Result<Arc<File>> {
-    File::open(path).map(Arc::new)
 }
 
 fn body_bytes(entries: &[Entry]) -> u64 {

@@ -1,0 +1,118 @@
+//! Power cuts, played through: at every commit and release of a random run the
+//! disk is stopped with any part of what had not been synced on it. What was
+//! committed is there, what was under way is there whole or not at all, and
+//! nothing is taken for damage.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use super::{Options, SegmentLog};
+use crate::publisher::log::{Entry, EventLog as _, Extent};
+
+/// The unit in which a disk writes: whole or not at all.
+const SECTOR: usize = 512;
+
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+fn snapshot(dir: &Path) -> Files {
+    let files = fs::read_dir(dir).expect("listed").map(|file| file.expect("listed").path());
+    files
+        .map(|path| {
+            (PathBuf::from(path.file_name().expect("a name")), fs::read(&path).expect("read"))
+        })
+        .collect()
+}
+
+/// The disk after a cut between two states: of every file that grew, any of the
+/// new sectors, the others empty, and any length; a new or a removed name there or not.
+fn cut(before: &Files, after: &Files, mut chance: impl FnMut() -> bool) -> Files {
+    let mut disk = Files::new();
+    for (name, old) in before {
+        match after.get(name) {
+            None if chance() => drop(disk.insert(name.clone(), old.clone())),
+            None => {}
+            Some(new) => {
+                let mut content = old.clone();
+                let mut at = old.len();
+                while at < new.len() && chance() {
+                    let end = ((at / SECTOR + 1) * SECTOR).min(new.len());
+                    match chance() {
+                        true => content.extend_from_slice(&new[at..end]),
+                        false => content.resize(end, 0),
+                    }
+                    at = end;
+                }
+                disk.insert(name.clone(), content);
+            }
+        }
+    }
+    disk
+}
+
+fn opened(disk: &Files) -> (tempfile::TempDir, SegmentLog) {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, content) in disk {
+        fs::write(dir.path().join(name), content).expect("written");
+    }
+    let log = SegmentLog::open(dir.path(), Options { segment_bytes: 1_500 })
+        .expect("a power cut is no damage");
+    (dir, log)
+}
+
+fn entry(n: i64, length: usize) -> Entry {
+    Entry { chain: [n as u8; 32], accepted_at_ms: n, body: Bytes::from(vec![n as u8 | 1; length]) }
+}
+
+fn contents(log: &SegmentLog) -> (Extent, Vec<Entry>) {
+    let reader = log.reader();
+    let extent = reader.extent();
+    (extent, reader.read(extent.floor, usize::MAX, usize::MAX).expect("readable"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_power_cut_takes_back_the_commit_under_way_or_nothing(
+        groups in prop::collection::vec((prop::collection::vec(0..900usize, 0..4), any::<bool>()), 1..12),
+        chances in prop::collection::vec(any::<bool>(), 64),
+    ) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut log = SegmentLog::open(dir.path(), Options { segment_bytes: 1_500 }).expect("opens");
+        let mut chances = chances.into_iter().cycle();
+        for (lengths, raise) in groups {
+            let (disk_before, before) = (snapshot(dir.path()), contents(&log));
+            let next = before.0.next;
+            let entries: Vec<_> = (next..).zip(lengths).map(|(n, length)| entry(n, length)).collect();
+            let end = next + entries.len() as i64;
+            let floor = if raise { (before.0.floor + end + 1) / 2 } else { 0 };
+            log.commit(&entries, floor).expect("stored");
+            let (disk_after, after) = (snapshot(dir.path()), contents(&log));
+            for _ in 0..4 {
+                let disk = cut(&disk_before, &disk_after, || chances.next().expect("endless"));
+                let (_dir, mut found) = opened(&disk);
+                let state = contents(&found);
+                prop_assert!(state == before || state == after, "{:?}", state.0);
+                // What was not acknowledged may be stored now, under the same numbers.
+                let n = state.0.next;
+                found.commit(&[entry(n, 5)], 0).expect("stored");
+                prop_assert_eq!(found.reader().extent().next, n + 1);
+            }
+            while let Some(range) = log.releasable() {
+                let disk_before = snapshot(dir.path());
+                log.release(range.clone()).expect("released");
+                let disk = cut(&disk_before, &snapshot(dir.path()), || chances.next().expect("endless"));
+                let (_dir, found) = opened(&disk);
+                prop_assert_eq!(contents(&found), after.clone());
+                let found = found.releasable();
+                prop_assert!(found == Some(range) || found == log.releasable(), "{:?}", found);
+            }
+        }
+    }
+}
