@@ -1,8 +1,27 @@
 //! The publisher: holds bounded, durable logs, accepts events, replays them.
 
+pub mod ack;
+pub mod admit;
+pub mod config;
 pub mod data_dir;
 mod durable;
+pub mod frame;
+pub mod group;
+pub mod halt;
+pub mod hub;
 pub mod log;
+pub mod oldest;
 pub mod positions;
+pub mod publish;
 pub mod receipts;
 pub mod recover;
+pub mod replay;
+pub mod resume;
+pub mod retention;
+pub mod run;
+pub mod service;
+pub mod show;
+pub mod trim;
+
+#[cfg(test)]
+mod testing;

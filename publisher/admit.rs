@@ -1,0 +1,220 @@
+//! Whether a request may be appended, given what is known of its keys and
+//! subjects. Pure; the order of its checks is a promise to callers.
+
+use std::collections::HashMap;
+
+use super::receipts::Accepted;
+use crate::proto::{
+    event::{Intent, hex},
+    refusal::{Reason, Refusal},
+};
+
+/// What is to be done with a request.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// All of it is known with the same content: these are its receipts, in order.
+    Duplicate(Vec<Accepted>),
+    /// All of it is new: append it, with these versions of the subjects.
+    Append(Vec<i64>),
+}
+
+/// One request names each key once.
+///
+/// # Errors
+/// INVALID_FIELD with the indexes of both.
+pub fn distinct_keys(intents: &[Intent]) -> Result<(), Refusal> {
+    let mut seen = HashMap::with_capacity(intents.len());
+    for (index, intent) in intents.iter().enumerate() {
+        if let Some(first) = seen.insert(intent.key.as_str(), index) {
+            return Err(Refusal::field(
+                format!("events[{index}].key"),
+                format!("is {:?}, the key of events[{first}] in the same request", intent.key),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Decides about the events of one request, whose keys are distinct. `known`
+/// holds the receipt of each key, where there is one; `version` gives the number
+/// of a subject's events. Both include what is to be committed before it.
+///
+/// # Errors
+/// KEY_CONFLICT, PARTIAL_DUPLICATE or STALE_VERSION, whichever comes first.
+pub fn admit(
+    intents: &[Intent],
+    known: &[Option<Accepted>],
+    version: impl Fn(&str) -> i64,
+) -> Result<Admission, Refusal> {
+    for (index, (intent, receipt)) in intents.iter().zip(known).enumerate() {
+        if let Some(receipt) = receipt
+            && receipt.fingerprint != intent.fingerprint
+        {
+            return Err(key_conflict(index, intent, receipt));
+        }
+    }
+    match known.iter().flatten().count() {
+        0 => versions(intents, version).map(Admission::Append),
+        all if all == intents.len() => {
+            Ok(Admission::Duplicate(known.iter().flatten().cloned().collect()))
+        }
+        some => Err(partial_duplicate(some, known)),
+    }
+}
+
+/// The version that each event gives its subject.
+fn versions(intents: &[Intent], version: impl Fn(&str) -> i64) -> Result<Vec<i64>, Refusal> {
+    let mut within = HashMap::with_capacity(intents.len());
+    let mut versions = Vec::with_capacity(intents.len());
+    for (index, intent) in intents.iter().enumerate() {
+        let subject = intent.subject.as_str();
+        let current = within.entry(subject).or_insert_with(|| version(subject));
+        if let Some(expected) = intent.expected_version
+            && expected != *current
+        {
+            return Err(Refusal::new(
+                Reason::StaleVersion,
+                format!(
+                    "events[{index}]: subject {subject:?} is at version {current}, not at the \
+                     expected {expected}; read again, decide again, publish under a new key"
+                ),
+            )
+            .with("version", *current)
+            .with("expected_version", expected)
+            .with("subject", subject)
+            .with("index", index));
+        }
+        *current += 1;
+        versions.push(*current);
+    }
+    Ok(versions)
+}
+
+fn key_conflict(index: usize, intent: &Intent, receipt: &Accepted) -> Refusal {
+    Refusal::new(
+        Reason::KeyConflict,
+        format!(
+            "events[{index}]: key {:?} was accepted at sequence {} with other content; \
+             another intent needs another key",
+            intent.key, receipt.sequence
+        ),
+    )
+    .with("sequence", receipt.sequence)
+    .with("fingerprint", hex(&receipt.fingerprint))
+    .with("key", &intent.key)
+    .with("index", index)
+}
+
+fn partial_duplicate(some: usize, known: &[Option<Accepted>]) -> Refusal {
+    let first_new = known.iter().position(Option::is_none).unwrap_or_default();
+    Refusal::new(
+        Reason::PartialDuplicate,
+        format!(
+            "{some} of {} keys are known, events[{first_new}] is not; nothing was written: \
+             send the batch as it was first sent, or its events one by one",
+            known.len()
+        ),
+    )
+    .with("known", some)
+    .with("index", first_new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publisher::testing::intent;
+
+    fn receipt(intent: &Intent, sequence: i64) -> Accepted {
+        Accepted {
+            sequence,
+            subject_version: sequence + 1,
+            fingerprint: intent.fingerprint,
+            accepted_at_ms: 7,
+        }
+    }
+
+    fn expecting(key: &str, subject: &str, version: i64) -> Intent {
+        Intent { expected_version: Some(version), ..intent(key, subject) }
+    }
+
+    #[test]
+    fn the_order_of_checks() {
+        let (a, b) = (intent("a", "camera"), intent("b", "camera"));
+        let other = Accepted { fingerprint: [9; 32], ..receipt(&a, 3) };
+        let stale = expecting("a", "camera", 4);
+        let append = |versions: &[i64]| Ok(Admission::Append(versions.to_vec()));
+        // (case, events, receipts, expectation); "camera" has 5 events.
+        type Case = (&'static str, Vec<Intent>, Vec<Option<Accepted>>, Result<Admission, Reason>);
+        let cases: Vec<Case> = vec![
+            ("new", vec![a.clone()], vec![None], append(&[6])),
+            ("new batch", vec![a.clone(), b.clone()], vec![None, None], append(&[6, 7])),
+            ("right version", vec![expecting("a", "camera", 5)], vec![None], append(&[6])),
+            ("no events yet", vec![expecting("a", "lens", 0)], vec![None], append(&[1])),
+            (
+                "versions grow within the batch",
+                vec![expecting("a", "camera", 5), expecting("b", "camera", 6)],
+                vec![None, None],
+                append(&[6, 7]),
+            ),
+            (
+                "the second of a batch is stale",
+                vec![expecting("a", "camera", 5), expecting("b", "camera", 5)],
+                vec![None, None],
+                Err(Reason::StaleVersion),
+            ),
+            ("stale", vec![stale.clone()], vec![None], Err(Reason::StaleVersion)),
+            (
+                "PUB-02: a repeat is answered though its version is stale by now",
+                vec![stale.clone()],
+                vec![Some(receipt(&stale, 3))],
+                Ok(Admission::Duplicate(vec![receipt(&stale, 3)])),
+            ),
+            ("other content", vec![a.clone()], vec![Some(other.clone())], Err(Reason::KeyConflict)),
+            (
+                "partly known",
+                vec![a.clone(), b.clone()],
+                vec![Some(receipt(&a, 3)), None],
+                Err(Reason::PartialDuplicate),
+            ),
+            (
+                "a conflict is said before a partial duplicate",
+                vec![a.clone(), b.clone()],
+                vec![Some(other), None],
+                Err(Reason::KeyConflict),
+            ),
+            (
+                "a partial duplicate is said before a stale version",
+                vec![b.clone(), stale],
+                vec![Some(receipt(&b, 3)), None],
+                Err(Reason::PartialDuplicate),
+            ),
+        ];
+        for (case, intents, known, expected) in cases {
+            let version = |subject: &str| if subject == "camera" { 5 } else { 0 };
+            let decided = admit(&intents, &known, version).map_err(|refusal| refusal.reason);
+            assert_eq!(decided, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn refusals_carry_the_numbers() {
+        let a = expecting("a", "camera", 4);
+        let stale = admit(&[a.clone()], &[None], |_| 5).expect_err("stale");
+        assert!(stale.metadata.contains(&("version", "5".to_owned())));
+        assert!(stale.metadata.contains(&("expected_version", "4".to_owned())));
+        let first = Accepted { fingerprint: [9; 32], ..receipt(&a, 3) };
+        let conflict = admit(&[a], &[Some(first)], |_| 5).expect_err("conflict");
+        assert!(conflict.metadata.contains(&("sequence", "3".to_owned())));
+        assert!(conflict.metadata.contains(&("fingerprint", "09".repeat(32))));
+    }
+
+    #[test]
+    fn a_key_twice_in_one_request_names_both() {
+        let intents = [intent("a", "x"), intent("b", "x"), intent("a", "y")];
+        let refusal = distinct_keys(&intents).expect_err("twice");
+        assert_eq!(refusal.reason, Reason::InvalidField);
+        assert_eq!(refusal.fields[0].0, "events[2].key");
+        assert!(refusal.message.contains("events[0]"), "{refusal}");
+        assert_eq!(distinct_keys(&intents[..2]), Ok(()));
+    }
+}

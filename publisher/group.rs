@@ -1,0 +1,331 @@
+//! A group: requests that are committed together. A request is decided against
+//! what is committed and what stands before it in the group; a receipt can be
+//! made only of a group that is on stable storage.
+
+use std::{
+    collections::HashMap,
+    sync::{PoisonError, RwLock},
+};
+
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::{
+    admit::{Admission, admit},
+    halt::Halt,
+    log::{CommitError, Entry, EventLog, Extent, LogReader, ReadError},
+    oldest::Oldest,
+    receipts::{Accepted, Receipts},
+    resume::corrupt,
+    retention::{Held, Limits, NoRoom, Size, fits_at_all, make_room},
+};
+use crate::proto::{
+    chain::{Chain, link},
+    event::{Event, Intent, Sequence, Time},
+    refusal::{Reason, Refusal},
+    wire,
+};
+
+/// What a publisher answered for a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    /// The log's incarnation.
+    pub log_id: Uuid,
+    /// The key.
+    pub key: String,
+    /// Where and when it was accepted.
+    pub accepted: Accepted,
+    /// Whether an earlier attempt was accepted, not this one.
+    pub duplicate: bool,
+}
+
+/// What a caller waits for.
+pub type Answer = oneshot::Sender<Result<Vec<Receipt>, Refusal>>;
+
+/// What a group is decided against; none of it changes while it is built.
+pub struct Ground<'a> {
+    /// What is committed.
+    pub receipts: &'a Receipts,
+    /// The log, for the sizes of its oldest events.
+    pub log: &'a dyn LogReader,
+    /// Its bounds.
+    pub limits: &'a Limits,
+    /// Whether it takes writes.
+    pub halt: &'a Halt,
+    /// Below it every known receiver has everything, with the receivers that hold it there.
+    pub acknowledged: (Sequence, Vec<String>),
+    /// The publisher's clock.
+    pub now_ms: i64,
+}
+
+/// What becomes of a request once the group is committed.
+enum Outcome {
+    /// These of the group's new events are its.
+    Appended { from: usize, to: usize },
+    /// Its events were accepted before.
+    Duplicate(Vec<(String, Accepted)>),
+    /// It is refused. `early`: by what is committed alone.
+    Refused { refusal: Refusal, early: bool },
+}
+
+/// A group while it is built.
+pub struct Group {
+    base: Extent,
+    /// What the log will hold.
+    held: Held,
+    chain: Chain,
+    entries: Vec<Entry>,
+    new: New,
+    answers: Vec<(Answer, Outcome)>,
+}
+
+/// The new events of a group, as receipts will show them.
+#[derive(Default)]
+struct New {
+    accepted: Vec<(String, String, Accepted)>,
+    by_key: HashMap<String, usize>,
+    versions: HashMap<String, i64>,
+}
+
+impl Group {
+    /// An empty group at the end of a log.
+    pub fn new(base: Extent) -> Self {
+        Group {
+            held: Held { floor: base.floor, next: base.next, bytes: base.bytes },
+            chain: base.head_chain,
+            base,
+            entries: Vec::new(),
+            new: New::default(),
+            answers: Vec::new(),
+        }
+    }
+
+    /// Decides about one request and takes it in.
+    pub fn take(
+        &mut self,
+        intents: Vec<Intent>,
+        answer: Answer,
+        ground: &Ground<'_>,
+        oldest: &mut Oldest,
+    ) {
+        let early = self.entries.is_empty();
+        let outcome = self
+            .decide(intents, ground, oldest)
+            .unwrap_or_else(|refusal| Outcome::Refused { refusal, early });
+        self.answers.push((answer, outcome));
+    }
+
+    fn decide(
+        &mut self,
+        intents: Vec<Intent>,
+        ground: &Ground<'_>,
+        oldest: &mut Oldest,
+    ) -> Result<Outcome, Refusal> {
+        let known = intents
+            .iter()
+            .map(|intent| self.find(&intent.key, ground.receipts))
+            .collect::<Result<Vec<_>, ReadError>>()
+            .map_err(|error| corrupt(&error))?;
+        let version = |subject: &str| match self.new.versions.get(subject) {
+            Some(version) => *version,
+            None => ground.receipts.subject_version(subject),
+        };
+        match admit(&intents, &known, version)? {
+            Admission::Duplicate(receipts) => {
+                let keys = intents.into_iter().map(|intent| intent.key);
+                Ok(Outcome::Duplicate(keys.zip(receipts).collect()))
+            }
+            Admission::Append(versions) => self.append(intents, versions, ground, oldest),
+        }
+    }
+
+    fn find(&self, key: &str, receipts: &Receipts) -> Result<Option<Accepted>, ReadError> {
+        match self.new.by_key.get(key) {
+            Some(&index) => Ok(Some(self.new.accepted[index].2.clone())),
+            None => receipts.find(key),
+        }
+    }
+
+    fn append(
+        &mut self,
+        intents: Vec<Intent>,
+        versions: Vec<i64>,
+        ground: &Ground<'_>,
+        oldest: &mut Oldest,
+    ) -> Result<Outcome, Refusal> {
+        if ground.halt.is_closed() {
+            return Err(ground.halt.refusal());
+        }
+        let accept_time = Time::from_unix_millis(ground.now_ms);
+        let events: Vec<Event> = (self.held.next..)
+            .zip(intents.into_iter().zip(versions))
+            .map(|(sequence, (intent, subject_version))| Event {
+                sequence,
+                subject_version,
+                accept_time,
+                intent,
+            })
+            .collect();
+        let bodies: Vec<_> = events.iter().map(wire::stored).collect();
+        let adding =
+            (bodies.len() as u64, bodies.iter().map(|body| body.len() as u64).sum::<u64>());
+        fits_at_all(ground.limits, adding.0, adding.1)?;
+        let held = self.room(adding, ground, oldest)?;
+
+        let from = self.entries.len();
+        for (event, body) in events.into_iter().zip(bodies) {
+            let Event { sequence, subject_version, intent, .. } = event;
+            let Intent { key, subject, fingerprint, .. } = intent;
+            self.chain = link(&self.chain, sequence, &fingerprint, &key);
+            self.entries.push(Entry { chain: self.chain, accepted_at_ms: ground.now_ms, body });
+            let accepted =
+                Accepted { sequence, subject_version, fingerprint, accepted_at_ms: ground.now_ms };
+            self.new.by_key.insert(key.clone(), self.new.accepted.len());
+            self.new.versions.insert(subject.clone(), subject_version);
+            self.new.accepted.push((key, subject, accepted));
+        }
+        self.held = Held {
+            floor: held.floor,
+            next: held.next + adding.0 as Sequence,
+            bytes: held.bytes + adding.1,
+        };
+        Ok(Outcome::Appended { from, to: self.entries.len() })
+    }
+
+    /// What the log will hold when there is room for some more.
+    fn room(
+        &self,
+        adding: (u64, u64),
+        ground: &Ground<'_>,
+        oldest: &mut Oldest,
+    ) -> Result<Held, Refusal> {
+        let (acknowledged, holders) = &ground.acknowledged;
+        let (base, entries) = (self.base.next, &self.entries);
+        let size = |sequence: Sequence| match sequence.checked_sub(base) {
+            Some(index @ 0..) => {
+                let entry = &entries[index as usize];
+                Ok(Size { bytes: entry.body.len() as u64, accepted_at_ms: entry.accepted_at_ms })
+            }
+            _ => oldest.at(sequence, ground.log),
+        };
+        make_room(ground.limits, self.held, adding, *acknowledged, ground.now_ms, size).map_err(
+            |error| match error {
+                NoRoom::Full(limit) => full(limit, self.held.floor, holders),
+                NoRoom::Unreadable(error) => corrupt(&error),
+            },
+        )
+    }
+
+    /// Puts the group on stable storage: one write, one sync.
+    ///
+    /// # Errors
+    /// [`Failed`], which answers everybody in it.
+    pub fn commit(self, engine: &mut dyn EventLog) -> Result<Committed, Failed> {
+        let nothing = self.entries.is_empty() && self.held.floor <= self.base.floor;
+        match if nothing { Ok(()) } else { engine.commit(&self.entries, self.held.floor) } {
+            Ok(()) => Ok(Committed {
+                log_id: self.base.log_id,
+                accepted: self.new.accepted,
+                answers: self.answers,
+            }),
+            Err(error) => Err(Failed { error, base: self.base, answers: self.answers }),
+        }
+    }
+}
+
+/// A group that is on stable storage.
+pub struct Committed {
+    log_id: Uuid,
+    accepted: Vec<(String, String, Accepted)>,
+    answers: Vec<(Answer, Outcome)>,
+}
+
+impl Committed {
+    /// Whether it has new events.
+    pub fn is_new(&self) -> bool {
+        !self.accepted.is_empty()
+    }
+
+    /// Lets its new events be found by key and subject.
+    pub fn insert_into(&self, receipts: &RwLock<Receipts>) {
+        if self.accepted.is_empty() {
+            return;
+        }
+        let mut receipts = receipts.write().unwrap_or_else(PoisonError::into_inner);
+        for (key, subject, accepted) in &self.accepted {
+            receipts.insert(key, subject, accepted);
+        }
+    }
+
+    /// Tells everybody. Who has hung up meanwhile changes nothing.
+    pub fn answer(self) {
+        let Committed { log_id, mut accepted, answers } = self;
+        let receipt = |key, accepted, duplicate| Receipt { log_id, key, accepted, duplicate };
+        for (answer, outcome) in answers {
+            let _ = answer.send(match outcome {
+                Outcome::Appended { from, to } => Ok(accepted[from..to]
+                    .iter_mut()
+                    .map(|(key, _, accepted)| receipt(std::mem::take(key), accepted.clone(), false))
+                    .collect()),
+                Outcome::Duplicate(known) => Ok(known
+                    .into_iter()
+                    .map(|(key, accepted)| receipt(key, accepted, true))
+                    .collect()),
+                Outcome::Refused { refusal, .. } => Err(refusal),
+            });
+        }
+    }
+}
+
+/// A group that could not be committed.
+pub struct Failed {
+    /// Why.
+    pub error: CommitError,
+    base: Extent,
+    answers: Vec<(Answer, Outcome)>,
+}
+
+impl Failed {
+    /// Tells everybody: what rests on committed events alone stands, what rests
+    /// on the group is refused with it.
+    pub fn answer(self, refusal: &Refusal) {
+        let Failed { base, answers, .. } = self;
+        for (answer, outcome) in answers {
+            let _ = answer.send(match outcome {
+                Outcome::Duplicate(known)
+                    if known.iter().all(|(_, accepted)| accepted.sequence < base.next) =>
+                {
+                    Ok(known
+                        .into_iter()
+                        .map(|(key, accepted)| Receipt {
+                            log_id: base.log_id,
+                            key,
+                            accepted,
+                            duplicate: true,
+                        })
+                        .collect())
+                }
+                Outcome::Refused { refusal, early: true } => Err(refusal),
+                _ => Err(refusal.clone()),
+            });
+        }
+    }
+}
+
+fn full(limit: &'static str, floor: Sequence, holders: &[String]) -> Refusal {
+    let held = if holders.is_empty() {
+        "no receiver is known that has acknowledged them".to_owned()
+    } else {
+        format!("{} has not acknowledged them", holders.join(", "))
+    };
+    Refusal::new(
+        Reason::LogFull,
+        format!(
+            "the log is full ({limit}) and refuses rather than drop the oldest events, from \
+             sequence {floor} on: {held}"
+        ),
+    )
+    .with("limit", limit)
+    .with("floor", floor)
+    .with("receivers", holders.join(","))
+}

@@ -1,0 +1,63 @@
+//! What happens after a write that may have been lost: the log takes no more of
+//! them, health says so, the process stays up and reads go on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::watch;
+
+use super::log::CommitError;
+use crate::proto::refusal::{Reason, Refusal};
+
+/// Whether one log still takes writes. Once closed it stays closed.
+#[derive(Debug)]
+pub struct Halt {
+    log: String,
+    closed: AtomicBool,
+    /// Of the whole process.
+    healthy: watch::Sender<bool>,
+}
+
+impl Halt {
+    /// An open one. `healthy` turns false when it closes.
+    pub fn new(log: &str, healthy: watch::Sender<bool>) -> Self {
+        Halt { log: log.to_owned(), closed: AtomicBool::new(false), healthy }
+    }
+
+    /// Whether the log takes no more writes.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// What callers are told about a commit that failed; one that may have lost
+    /// something closes the log.
+    pub fn judge(&self, error: &CommitError) -> Refusal {
+        match error {
+            CommitError::DiskFull => Refusal::new(
+                Reason::LogFull,
+                "the publisher's disk is full: nothing was written; make room, then repeat the request",
+            )
+            .with("limit", "disk"),
+            CommitError::Halted(why) => {
+                if !self.closed.swap(true, Ordering::AcqRel) {
+                    tracing::error!(log = self.log, why, "a write failed: no more writes");
+                }
+                self.healthy.send_replace(false);
+                self.refusal()
+            }
+        }
+    }
+
+    /// LOG_HALTED.
+    pub fn refusal(&self) -> Refusal {
+        Refusal::new(Reason::LogHalted, self.sentence())
+    }
+
+    /// One sentence for a person: why, and what to do.
+    pub fn sentence(&self) -> String {
+        format!(
+            "log {} takes no writes since a write to its disk failed: stop the publisher, run \
+             `publisher recover`, and start it again",
+            self.log
+        )
+    }
+}

@@ -1,0 +1,187 @@
+//! The logs of this process by name, each with its threads. Built once, at start.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, RwLock},
+    thread::JoinHandle,
+};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ack::Receivers,
+    config::LogSettings,
+    data_dir::DataDir,
+    halt::Halt,
+    log::{
+        EventLog, Extent, LogReader, OpenError,
+        segment::{Options, SegmentLog},
+    },
+    positions::Positions,
+    publish::{Parts, Publisher},
+    receipts::Receipts,
+    recover,
+    retention::Limits,
+};
+use crate::{
+    process::Failure,
+    proto::refusal::{Reason, Refusal},
+};
+
+/// One log, as the calls see it. A clone is the same log.
+#[derive(Clone)]
+pub struct Log {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its bounds.
+    pub limits: Limits,
+    /// Reads what is on stable storage.
+    pub reader: Arc<dyn LogReader>,
+    /// The newest extent: a hint that there is more to read.
+    pub extent: watch::Receiver<Extent>,
+    /// What is looked up by key.
+    pub receipts: Arc<RwLock<Receipts>>,
+    /// Where events go in.
+    pub publisher: Publisher,
+    /// Where acknowledgements go in.
+    pub receivers: Receivers,
+    /// Whether it takes writes.
+    pub halt: Arc<Halt>,
+    /// Cancelled when the process ends.
+    pub ending: CancellationToken,
+}
+
+/// What a log is made of.
+pub struct Storage {
+    /// The events.
+    pub engine: Box<dyn EventLog>,
+    /// What is looked up by key.
+    pub receipts: Receipts,
+    /// How far each receiver has come.
+    pub positions: Positions,
+}
+
+impl Storage {
+    /// Opens a log's directory.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
+        let engine = SegmentLog::open(dir, options)?;
+        let receipts = Receipts::open(dir, engine.reader())?;
+        let positions = Positions::open(dir)?;
+        Ok(Storage { engine: Box::new(engine), receipts, positions })
+    }
+}
+
+/// The threads of a log. They end by themselves when nobody uses the log any more.
+pub type Threads = [JoinHandle<()>; 2];
+
+impl Log {
+    /// Starts a log's threads. Called within a runtime.
+    ///
+    /// # Errors
+    /// The operating system's, when there are no threads.
+    pub fn start(
+        name: &str,
+        limits: Limits,
+        storage: Storage,
+        healthy: watch::Sender<bool>,
+        ending: CancellationToken,
+    ) -> std::io::Result<(Log, Threads)> {
+        let Storage { engine, receipts, positions } = storage;
+        let reader = engine.reader();
+        let halt = Arc::new(Halt::new(name, healthy));
+        let receipts = Arc::new(RwLock::new(receipts));
+        let (extent_sender, extent) = watch::channel(reader.extent());
+        let (receivers, keeper) =
+            Receivers::start(positions, Arc::clone(&reader), Arc::clone(&halt))?;
+        let parts = Parts {
+            engine,
+            receipts: Arc::clone(&receipts),
+            limits: limits.clone(),
+            receivers: receivers.clone(),
+            halt: Arc::clone(&halt),
+            extent: extent_sender,
+        };
+        let (publisher, appender) = Publisher::start(parts)?;
+        let name = name.into();
+        let log =
+            Log { name, limits, reader, extent, receipts, publisher, receivers, halt, ending };
+        Ok((log, [appender, keeper]))
+    }
+}
+
+/// All logs of the process.
+#[derive(Clone)]
+pub struct Hub(Arc<BTreeMap<String, Log>>);
+
+impl Hub {
+    /// Opens the configured logs of a directory. What stands there beside them
+    /// is left alone.
+    ///
+    /// # Errors
+    /// [`Failure`] with one sentence.
+    pub fn open(
+        dir: &DataDir,
+        settings: &BTreeMap<String, LogSettings>,
+        healthy: &watch::Sender<bool>,
+        ending: &CancellationToken,
+    ) -> Result<(Self, Vec<Threads>), Failure> {
+        for name in dir.logs()? {
+            if !settings.contains_key(&name) {
+                tracing::warn!(log = name, "left alone: not in the configuration");
+            }
+        }
+        let mut logs = BTreeMap::new();
+        let mut threads = Vec::new();
+        for (name, settings) in settings {
+            let log_dir = dir.log_dir(name)?;
+            if recover::is_needed(&log_dir) {
+                return Err(Failure::Runtime(format!(
+                    "log {name} is halted: a write to its disk had failed; run `publisher recover` \
+                     with the same --data-dir, then start again"
+                )));
+            }
+            let options = Options { segment_bytes: settings.segment_bytes };
+            let storage = Storage::open(&log_dir, options)?;
+            let (log, started) =
+                Log::start(name, settings.limits.clone(), storage, healthy.clone(), ending.clone())
+                    .map_err(|error| {
+                        Failure::Runtime(format!("no thread for log {name}: {error}"))
+                    })?;
+            let Extent { floor, next, .. } = log.reader.extent();
+            tracing::info!(log = name, floor, next, "opened");
+            logs.insert(name.clone(), log);
+            threads.push(started);
+        }
+        Ok((Hub(Arc::new(logs)), threads))
+    }
+
+    /// These logs.
+    pub fn of(logs: impl IntoIterator<Item = Log>) -> Self {
+        Hub(Arc::new(logs.into_iter().map(|log| (log.name.to_string(), log)).collect()))
+    }
+
+    /// One log.
+    ///
+    /// # Errors
+    /// LOG_NOT_FOUND.
+    pub fn log(&self, name: &str) -> Result<&Log, Refusal> {
+        self.0.get(name).ok_or_else(|| {
+            Refusal::new(
+                Reason::LogNotFound,
+                format!(
+                    "there is no log {name:?}; logs are named in the publisher's configuration"
+                ),
+            )
+        })
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Log> {
+        self.0.values()
+    }
+}

@@ -1,0 +1,264 @@
+//! The way of a publish: a bounded queue, one thread that commits whatever has
+//! gathered in it, and the answers. Knows nothing of gRPC.
+
+use std::{
+    sync::{Arc, PoisonError, RwLock},
+    time::SystemTime,
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+
+use super::{
+    ack::Receivers,
+    group::{Answer, Ground, Group, Receipt},
+    halt::Halt,
+    log::{EventLog, Extent, LogReader},
+    oldest::Oldest,
+    receipts::Receipts,
+    retention::Limits,
+    trim,
+};
+use crate::proto::{
+    event::{Intent, Time},
+    limits::*,
+    refusal::{Reason, Refusal},
+};
+
+/// Requests that wait for the appender.
+const QUEUE_REQUESTS: usize = 4_096;
+/// Bytes of the requests that wait for the appender.
+const QUEUE_BYTES: usize = 16 * MAX_BATCH_BYTES;
+/// Bytes that an event takes beside its texts and payload, at most.
+const EVENT_OVERHEAD_BYTES: usize = 160;
+/// Bytes that an attribute takes beside its texts, at most.
+const ATTRIBUTE_OVERHEAD_BYTES: usize = 12;
+
+/// The entrance: hands requests to the appender and waits for its answer.
+#[derive(Debug, Clone)]
+pub struct Publisher {
+    queue: mpsc::Sender<Work>,
+    bytes: Arc<Semaphore>,
+}
+
+enum Work {
+    Publish(Request),
+    /// Time to look for what is too old.
+    Trim,
+}
+
+struct Request {
+    intents: Vec<Intent>,
+    /// Stored bytes, at most.
+    bytes: usize,
+    answer: Answer,
+    _space: OwnedSemaphorePermit,
+}
+
+/// What the appender works on.
+pub struct Parts {
+    /// The log.
+    pub engine: Box<dyn EventLog>,
+    /// Its receipts.
+    pub receipts: Arc<RwLock<Receipts>>,
+    /// Its bounds.
+    pub limits: Limits,
+    /// Its receivers.
+    pub receivers: Receivers,
+    /// Whether it takes writes.
+    pub halt: Arc<Halt>,
+    /// Where each new extent is told.
+    pub extent: watch::Sender<Extent>,
+}
+
+impl Publisher {
+    /// Starts the appender. It ends once all its entrances are gone and what
+    /// waits is done. Called within a runtime, whose timer wakes the appender.
+    ///
+    /// # Errors
+    /// The operating system's, when there is no thread.
+    pub fn start(parts: Parts) -> std::io::Result<(Self, std::thread::JoinHandle<()>)> {
+        let (sender, queue) = mpsc::channel(QUEUE_REQUESTS);
+        let reader = parts.engine.reader();
+        let appender = Appender {
+            clock: Clock::after(&*reader),
+            reader,
+            parts,
+            queue,
+            carried: None,
+            oldest: Oldest::default(),
+        };
+        let thread =
+            std::thread::Builder::new().name("appender".to_owned()).spawn(|| appender.run())?;
+        tokio::spawn(tick(sender.downgrade()));
+        Ok((Publisher { queue: sender, bytes: Arc::new(Semaphore::new(QUEUE_BYTES)) }, thread))
+    }
+
+    /// Publishes events together. Returns once they are on stable storage; a
+    /// caller that stops waiting changes nothing about what becomes of them.
+    ///
+    /// # Errors
+    /// The refusals of Publish.
+    pub async fn publish(&self, intents: Vec<Intent>) -> Result<Vec<Receipt>, Refusal> {
+        let bytes = intents.iter().map(stored_bytes).sum::<usize>();
+        if bytes > MAX_BATCH_BYTES {
+            return Err(Refusal::new(
+                Reason::BatchTooLarge,
+                format!("events: {bytes} bytes together, at most {MAX_BATCH_BYTES} are allowed"),
+            )
+            .at_field("events", format!("has {bytes} bytes"))
+            .with("limit", MAX_BATCH_BYTES));
+        }
+        let gone = |_| shutting_down();
+        let space = Arc::clone(&self.bytes);
+        let space = space.acquire_many_owned(bytes as u32).await.map_err(|_| shutting_down())?;
+        let (answer, answered) = oneshot::channel();
+        let request = Request { intents, bytes, answer, _space: space };
+        self.queue.send(Work::Publish(request)).await.map_err(|_| shutting_down())?;
+        answered.await.map_err(gone)?
+    }
+}
+
+/// Wakes the appender now and then, for as long as it has other entrances.
+async fn tick(appender: mpsc::WeakSender<Work>) {
+    let mut ticks = tokio::time::interval(trim::TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let Some(appender) = appender.upgrade() else { return };
+        // With a full queue it is awake, and the next tick is not far.
+        let _ = appender.try_send(Work::Trim);
+    }
+}
+
+/// An upper bound of an event's stored bytes.
+fn stored_bytes(intent: &Intent) -> usize {
+    let attributes: usize = intent
+        .attributes
+        .iter()
+        .map(|(name, value)| name.len() + value.len() + ATTRIBUTE_OVERHEAD_BYTES)
+        .sum();
+    let texts = [&intent.key, &intent.event_type, &intent.subject, &intent.content_type];
+    texts.iter().map(|text| text.len()).sum::<usize>()
+        + intent.data.len()
+        + attributes
+        + EVENT_OVERHEAD_BYTES
+}
+
+fn shutting_down() -> Refusal {
+    Refusal::new(Reason::ShuttingDown, "the publisher is ending; repeat the request")
+        .retry_after(std::time::Duration::from_secs(1))
+}
+
+/// A clock that never goes back, not over a restart either.
+#[derive(Debug)]
+struct Clock {
+    seen_ms: i64,
+}
+
+impl Clock {
+    fn after(log: &dyn LogReader) -> Self {
+        let next = log.extent().next;
+        let newest = log.read_stored(next - 1, 1, 0).ok();
+        let seen_ms = newest.and_then(|read| read.first().map(|entry| entry.accepted_at_ms));
+        Clock { seen_ms: seen_ms.unwrap_or(0) }
+    }
+
+    fn now_ms(&mut self) -> i64 {
+        self.seen_ms = self.seen_ms.max(Time::from_system(SystemTime::now()).unix_millis());
+        self.seen_ms
+    }
+}
+
+struct Appender {
+    parts: Parts,
+    reader: Arc<dyn LogReader>,
+    queue: mpsc::Receiver<Work>,
+    clock: Clock,
+    /// Taken from the queue, but not fit for the group before it.
+    carried: Option<Work>,
+    oldest: Oldest,
+}
+
+impl Appender {
+    fn run(mut self) {
+        while let Some(work) = self.carried.take().or_else(|| self.queue.blocking_recv()) {
+            match work {
+                Work::Publish(first) => {
+                    let requests = self.gather(first);
+                    self.commit(requests);
+                }
+                Work::Trim => self.trim(),
+            }
+        }
+    }
+
+    /// Everything that waits, as far as it fits one group.
+    fn gather(&mut self, first: Request) -> Vec<Request> {
+        // No group is larger than the log itself: what is answered OK can be read.
+        let limits = &self.parts.limits;
+        let most_events = limits.max_events.min(MAX_GROUP_EVENTS as u64) as usize;
+        let most_bytes = limits.max_bytes.min(MAX_GROUP_BYTES as u64) as usize;
+        let (mut events, mut bytes) = (first.intents.len(), first.bytes);
+        let mut requests = vec![first];
+        while let Ok(work) = self.queue.try_recv() {
+            match work {
+                Work::Publish(request)
+                    if events + request.intents.len() <= most_events
+                        && bytes + request.bytes <= most_bytes =>
+                {
+                    events += request.intents.len();
+                    bytes += request.bytes;
+                    requests.push(request);
+                }
+                other => {
+                    self.carried = Some(other);
+                    break;
+                }
+            }
+        }
+        requests
+    }
+
+    fn commit(&mut self, requests: Vec<Request>) {
+        let Parts { engine, receipts, limits, receivers, halt, extent } = &mut self.parts;
+        let base = self.reader.extent();
+        let mut group = Group::new(base);
+        {
+            let receipts = receipts.read().unwrap_or_else(PoisonError::into_inner);
+            let ground = Ground {
+                receipts: &receipts,
+                log: &*self.reader,
+                limits,
+                halt,
+                acknowledged: receivers.acknowledged(base.floor),
+                now_ms: self.clock.now_ms(),
+            };
+            for Request { intents, answer, .. } in requests {
+                group.take(intents, answer, &ground, &mut self.oldest);
+            }
+        }
+        match group.commit(&mut **engine) {
+            Ok(committed) => {
+                committed.insert_into(receipts);
+                if committed.is_new() {
+                    extent.send_replace(self.reader.extent());
+                }
+                committed.answer();
+            }
+            Err(failed) => {
+                let refusal = halt.judge(&failed.error);
+                failed.answer(&refusal);
+            }
+        }
+    }
+
+    /// Drops what is too old, and gives back what has been dropped.
+    fn trim(&mut self) {
+        if self.parts.halt.is_closed() {
+            return;
+        }
+        let now_ms = self.clock.now_ms();
+        trim::expire(&mut self.parts, &*self.reader, &mut self.oldest, now_ms);
+        while trim::release(&mut self.parts) {}
+    }
+}

@@ -1,0 +1,235 @@
+//! The way of a Replay: one loop with two gears, catching up and following.
+//! Events are always read from the log after the last one sent; being woken is a
+//! hint and carries nothing.
+
+use std::{sync::Arc, time::SystemTime};
+
+use futures_util::{Stream, StreamExt as _, stream};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use super::{
+    ack::{Session, fenced},
+    frame::{Packed, Shape, pack},
+    hub::Log,
+    log::{Extent, LogReader},
+    resume::{Start, start_after, unreadable},
+};
+use crate::proto::{
+    chain::Cursor,
+    event::Time,
+    limits::*,
+    pb::{self, replay_response::Frame},
+    refusal::{Reason, Refusal},
+    wire,
+};
+
+/// Frames that wait for a slow reader.
+const WAITING_FRAMES: usize = 2;
+
+/// What a caller asks for, checked.
+#[derive(Debug)]
+pub struct Request {
+    /// Its name; none: an anonymous look.
+    pub receiver: Option<String>,
+    /// Where to start.
+    pub start: Start,
+    /// Whether to stay for new events.
+    pub follow: bool,
+    /// Events after which to end.
+    pub limit: Option<u64>,
+    /// Which events, and how.
+    pub shape: Shape,
+}
+
+/// Why a stream ends before its time.
+enum End {
+    /// The caller has gone.
+    Gone,
+    /// The caller is told why.
+    Refused(Refusal),
+}
+
+impl From<Refusal> for End {
+    fn from(refusal: Refusal) -> Self {
+        End::Refused(refusal)
+    }
+}
+
+/// Opens a Replay. For a named receiver its new session and position are on
+/// stable storage on return.
+///
+/// # Errors
+/// The refusals of a start, and those of opening a session.
+pub async fn open(
+    log: &Log,
+    request: Request,
+) -> Result<impl Stream<Item = Result<pb::ReplayResponse, Status>> + Send + use<>, Refusal> {
+    let (reader, start) = (Arc::clone(&log.reader), request.start);
+    let (extent, cursor) = blocking(move || {
+        let extent = reader.extent();
+        let cursor = start_after(start, &extent, |sequence| reader.chain_at(sequence))?;
+        Ok((extent, cursor))
+    })
+    .await?;
+    let session = match &request.receiver {
+        Some(name) => Some(log.receivers.open(name, cursor).await?),
+        None => None,
+    };
+    let (frames, receiver) = mpsc::channel(WAITING_FRAMES);
+    let replay = Replay {
+        reader: Arc::clone(&log.reader),
+        heads: log.extent.clone(),
+        ending: log.ending.clone(),
+        request,
+        session,
+        cursor,
+        frames,
+        quiet_since: Instant::now(),
+    };
+    let ended = tokio::spawn(replay.run(extent));
+    // Its last word comes after all frames, also when a slow reader has left no
+    // room for it among them.
+    let last_word = stream::once(ended).filter_map(|ended| async {
+        match ended {
+            Ok(Ok(()) | Err(End::Gone)) => None,
+            Ok(Err(End::Refused(refusal))) => Some(Err(Status::from(refusal))),
+            Err(_) => Some(Err(Status::internal("the stream has failed"))),
+        }
+    });
+    Ok(ReceiverStream::new(receiver).map(Ok).chain(last_word))
+}
+
+struct Replay {
+    reader: Arc<dyn LogReader>,
+    heads: watch::Receiver<Extent>,
+    ending: tokio_util::sync::CancellationToken,
+    request: Request,
+    session: Option<Session>,
+    /// The last event looked at.
+    cursor: Cursor,
+    frames: mpsc::Sender<pb::ReplayResponse>,
+    quiet_since: Instant,
+}
+
+impl Replay {
+    async fn run(mut self, extent: Extent) -> Result<(), End> {
+        self.send(self.started(&extent)).await?;
+        let mut left = self.request.limit;
+        let mut caught_up_at = None;
+        loop {
+            // Taken note of before the log is read: what comes later wakes us.
+            self.heads.borrow_and_update();
+            if let Some(packed) = self.read(left).await? {
+                for batch in packed.batches {
+                    self.send(Frame::Batch(batch)).await?;
+                }
+                self.cursor = packed.cursor;
+                left = left.map(|left| left - packed.events);
+                if left == Some(0) {
+                    return Ok(());
+                }
+                continue;
+            }
+            if caught_up_at != Some(self.cursor.sequence) {
+                caught_up_at = Some(self.cursor.sequence);
+                let cursor = Some(wire::cursor_message(&self.cursor));
+                self.send(Frame::CaughtUp(pb::ReplayCaughtUp { cursor })).await?;
+            }
+            if !self.request.follow {
+                return Ok(());
+            }
+            self.wait().await?;
+        }
+    }
+
+    fn started(&self, extent: &Extent) -> Frame {
+        Frame::Started(pb::ReplayStarted {
+            log_id: extent.log_id.to_string(),
+            session: Some(self.session.as_ref().map_or(0, Session::number)),
+            floor_sequence: Some(extent.floor),
+            next_sequence: Some(extent.next),
+            cursor: Some(wire::cursor_message(&self.cursor)),
+        })
+    }
+
+    /// What follows the cursor, as much as fits about one frame; none at the head.
+    async fn read(&self, left: Option<u64>) -> Result<Option<Packed>, End> {
+        let (reader, cursor) = (Arc::clone(&self.reader), self.cursor);
+        let shape = self.request.shape.clone();
+        let read = move || {
+            let from = cursor.sequence + 1;
+            let entries = reader
+                .read(from, FRAME_EVENTS, FRAME_BYTES)
+                .map_err(|error| unreadable(error, cursor.sequence, &reader.extent()))?;
+            if entries.is_empty() {
+                return Ok(None);
+            }
+            pack(cursor.log_id, from, &entries, &shape, left).map(Some)
+        };
+        Ok(blocking(read).await?)
+    }
+
+    /// Waits until there may be more to read, and says now and then that the stream is alive.
+    async fn wait(&mut self) -> Result<(), End> {
+        loop {
+            let Replay { heads, ending, session, frames, quiet_since, .. } = self;
+            tokio::select! {
+                changed = heads.changed() => return changed.map_err(|_| shutting_down().into()),
+                () = ending.cancelled() => return Err(shutting_down().into()),
+                refusal = fencing(session, &self.request) => return Err(refusal.into()),
+                () = frames.closed() => return Err(End::Gone),
+                () = sleep_until(*quiet_since + HEARTBEAT) => {}
+            }
+            let extent = self.reader.extent();
+            self.send(Frame::Heartbeat(pb::ReplayHeartbeat {
+                floor_sequence: Some(extent.floor),
+                next_sequence: Some(extent.next),
+                time: Some(wire::timestamp(Time::from_system(SystemTime::now()))),
+            }))
+            .await?;
+        }
+    }
+
+    async fn send(&mut self, frame: Frame) -> Result<(), End> {
+        let frame = pb::ReplayResponse { frame: Some(frame) };
+        let Replay { ending, session, frames, .. } = self;
+        tokio::select! {
+            biased;
+            () = ending.cancelled() => return Err(shutting_down().into()),
+            refusal = fencing(session, &self.request) => return Err(refusal.into()),
+            sent = frames.send(frame) => sent.map_err(|_| End::Gone)?,
+        }
+        self.quiet_since = Instant::now();
+        Ok(())
+    }
+}
+
+/// Returns once a newer session has taken over; never for an anonymous look.
+async fn fencing(session: &mut Option<Session>, request: &Request) -> Refusal {
+    let Some(session) = session else { return std::future::pending().await };
+    let newest = session.fenced().await;
+    fenced(request.receiver.as_deref().unwrap_or_default(), session.number(), newest)
+}
+
+fn shutting_down() -> Refusal {
+    Refusal::new(
+        Reason::ShuttingDown,
+        "the publisher is ending; reconnect and go on from the cursor",
+    )
+    .retry_after(std::time::Duration::from_secs(1))
+}
+
+/// Reading a file may take its time: not on the runtime's threads.
+async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| {
+        // Only while the runtime ends, or after a bug that has said so itself.
+        Err(shutting_down())
+    })
+}

@@ -1,0 +1,90 @@
+//! A publisher from its start to its end: open, serve, drain.
+
+use std::{path::Path, time::Duration};
+
+use tokio::{net::TcpListener, sync::watch};
+use tokio_util::sync::CancellationToken;
+use tonic::service::RoutesBuilder;
+
+use super::{
+    config::Settings,
+    data_dir::DataDir,
+    hub::{Hub, Threads},
+    recover as recovery,
+    service::Service,
+};
+use crate::{
+    process::{self, Failure},
+    proto::{limits::MAX_MESSAGE_BYTES, pb::publisher_service_server::PublisherServiceServer},
+};
+
+/// The threads get this long to end after the last call has.
+const THREADS_END: Duration = Duration::from_millis(500);
+
+/// Serves the configured logs until the process is told to end.
+///
+/// # Errors
+/// [`Failure`] with one sentence.
+pub async fn run(settings: Settings, listener: TcpListener) -> Result<(), Failure> {
+    let dir = DataDir::open(&settings.data_dir)?;
+    let (healthy_sender, healthy) = watch::channel(true);
+    let ending = CancellationToken::new();
+    let (hub, threads) = Hub::open(&dir, &settings.logs, &healthy_sender, &ending)?;
+    let mut routes = RoutesBuilder::default();
+    routes.add_service(
+        PublisherServiceServer::new(Service::new(hub)).max_decoding_message_size(MAX_MESSAGE_BYTES),
+    );
+    let names = &["counterfoil.v1.PublisherService"];
+    process::serve(listener, process::Service { routes, names, healthy, ending }).await?;
+    join(threads).await;
+    Ok(())
+}
+
+/// Waits for what is being written. The directory stays locked meanwhile.
+async fn join(threads: Vec<Threads>) {
+    let join = tokio::task::spawn_blocking(|| {
+        for thread in threads.into_iter().flatten() {
+            if thread.join().is_err() {
+                tracing::error!("a thread has failed");
+            }
+        }
+    });
+    if tokio::time::timeout(THREADS_END, join).await.is_err() {
+        tracing::warn!("ending although a caller still holds a log");
+    }
+}
+
+/// Recovers every log of a directory that needs it.
+///
+/// # Errors
+/// [`Failure`] with one sentence; the log it names is as it was.
+pub fn recover(data_dir: &Path) -> Result<(), Failure> {
+    if !data_dir.is_dir() {
+        return Err(Failure::Usage(format!(
+            "--data-dir {}: no such directory",
+            data_dir.display()
+        )));
+    }
+    let dir = DataDir::open(data_dir)?;
+    for name in dir.logs()? {
+        let log_dir = dir.log_dir(&name)?;
+        if !recovery::is_needed(&log_dir) {
+            println!("log {name}: needs no recovery");
+            continue;
+        }
+        match recovery::recover(&log_dir)? {
+            Some(recovery::Report { extent, torn_bytes, positions, retired_receipts, kept }) => {
+                println!(
+                    "log {name}: recovered events {} to {}, {positions} receivers, \
+                     {retired_receipts} receipts of truncated events; {torn_bytes} bytes of an \
+                     unfinished write were left out; the old files are kept as {}",
+                    extent.floor,
+                    extent.next - 1,
+                    kept.display()
+                );
+            }
+            None => println!("log {name}: holds nothing"),
+        }
+    }
+    Ok(())
+}

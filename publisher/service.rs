@@ -1,0 +1,226 @@
+//! The RPC edge: decode, call, encode. Decides nothing.
+
+use std::{pin::Pin, sync::PoisonError, time::SystemTime};
+
+use bytes::Bytes;
+use futures_util::Stream;
+use tonic::{Request, Response, Status};
+use uuid::Uuid;
+
+use super::{
+    admit::distinct_keys,
+    frame::Shape,
+    group::Receipt,
+    hub::{Hub, Log},
+    replay,
+    resume::{Start, corrupt},
+    show::show,
+};
+use crate::proto::{
+    event::{Intent, Time},
+    limits::*,
+    pb::{self, publisher_service_server::PublisherService, replay_request},
+    refusal::{Reason, Refusal},
+    wire,
+};
+
+/// `counterfoil.v1.PublisherService` over the logs of this process.
+#[derive(Clone)]
+pub struct Service {
+    hub: Hub,
+}
+
+impl Service {
+    /// Serves these logs.
+    pub fn new(hub: Hub) -> Self {
+        Service { hub }
+    }
+
+    fn log(&self, name: &str) -> Result<&Log, Refusal> {
+        self.hub.log(wire::log_name(name)?)
+    }
+}
+
+#[tonic::async_trait]
+impl PublisherService for Service {
+    async fn publish(
+        &self,
+        request: Request<pb::PublishRequest>,
+    ) -> Result<Response<pb::PublishResponse>, Status> {
+        let pb::PublishRequest { log, events } = request.into_inner();
+        let log = self.log(&log)?;
+        let receipts = log.publisher.publish(intents(events)?).await?;
+        Ok(Response::new(pb::PublishResponse {
+            receipts: receipts.into_iter().map(receipt).collect(),
+        }))
+    }
+
+    async fn get_receipt(
+        &self,
+        request: Request<pb::GetReceiptRequest>,
+    ) -> Result<Response<pb::GetReceiptResponse>, Status> {
+        let pb::GetReceiptRequest { log, key } = request.into_inner();
+        let log = self.log(&log)?;
+        wire::key(&key)?;
+        let log_id = log.reader.extent().log_id;
+        let receipts = log.receipts.clone();
+        let found = blocking(move || {
+            let receipts = receipts.read().unwrap_or_else(PoisonError::into_inner);
+            let found = receipts.find(&key).map_err(|error| corrupt(&error))?;
+            Ok(found.map(|accepted| Receipt { log_id, key, accepted, duplicate: false }))
+        })
+        .await?;
+        let state = match found {
+            Some(_) => pb::ReceiptState::Accepted,
+            None => pb::ReceiptState::NeverAccepted,
+        };
+        Ok(Response::new(pb::GetReceiptResponse {
+            state: state.into(),
+            receipt: found.map(receipt),
+        }))
+    }
+
+    type ReplayStream = Pin<Box<dyn Stream<Item = Result<pb::ReplayResponse, Status>> + Send>>;
+
+    async fn replay(
+        &self,
+        request: Request<pb::ReplayRequest>,
+    ) -> Result<Response<Self::ReplayStream>, Status> {
+        let request = request.into_inner();
+        let log = self.log(&request.log)?;
+        let frames = replay::open(log, replay_request(request)?).await?;
+        Ok(Response::new(Box::pin(frames)))
+    }
+
+    async fn ack(
+        &self,
+        request: Request<pb::AckRequest>,
+    ) -> Result<Response<pb::AckResponse>, Status> {
+        let pb::AckRequest { log, receiver, session, cursor } = request.into_inner();
+        wire::name(&receiver, "receiver")?;
+        let log = self.log(&log)?;
+        let cursor = wire::cursor(&cursor.unwrap_or_default(), "cursor")?;
+        let acked = log.receivers.ack(&receiver, session, cursor).await?;
+        let extent = log.reader.extent();
+        Ok(Response::new(pb::AckResponse {
+            acked: Some(wire::cursor_message(&acked)),
+            floor_sequence: Some(extent.floor),
+            next_sequence: Some(extent.next),
+        }))
+    }
+
+    async fn get_log(
+        &self,
+        request: Request<pb::GetLogRequest>,
+    ) -> Result<Response<pb::GetLogResponse>, Status> {
+        let log = self.log(&request.into_inner().log)?.clone();
+        let log = blocking(move || show(&log)).await?;
+        Ok(Response::new(pb::GetLogResponse { log: Some(log) }))
+    }
+
+    async fn list_logs(
+        &self,
+        _: Request<pb::ListLogsRequest>,
+    ) -> Result<Response<pb::ListLogsResponse>, Status> {
+        let hub = self.hub.clone();
+        let logs = blocking(move || hub.all().map(show).collect()).await?;
+        Ok(Response::new(pb::ListLogsResponse { logs }))
+    }
+}
+
+fn intents(events: Vec<pb::NewEvent>) -> Result<Vec<Intent>, Refusal> {
+    if events.is_empty() {
+        return Err(Refusal::field(
+            "events",
+            format!("is empty; 1 to {MAX_BATCH_EVENTS} events are allowed"),
+        ));
+    }
+    if events.len() > MAX_BATCH_EVENTS {
+        let count = events.len();
+        return Err(Refusal::new(
+            Reason::BatchTooLarge,
+            format!("events: has {count} events, at most {MAX_BATCH_EVENTS} are allowed"),
+        )
+        .at_field("events", format!("has {count} events"))
+        .with("limit", MAX_BATCH_EVENTS));
+    }
+    let now = Time::from_system(SystemTime::now());
+    let intents = events
+        .into_iter()
+        .enumerate()
+        .map(|(index, event)| wire::intent(event, &format!("events[{index}]"), now))
+        .collect::<Result<Vec<_>, _>>()?;
+    distinct_keys(&intents)?;
+    Ok(intents)
+}
+
+fn receipt(receipt: Receipt) -> pb::Receipt {
+    let Receipt { log_id, key, accepted, duplicate } = receipt;
+    let outcome = match duplicate {
+        false => pb::PublishOutcome::Appended,
+        true => pb::PublishOutcome::Duplicate,
+    };
+    pb::Receipt {
+        log_id: text(log_id),
+        sequence: Some(accepted.sequence),
+        key,
+        subject_version: Some(accepted.subject_version),
+        fingerprint: Bytes::copy_from_slice(&accepted.fingerprint),
+        accept_time: Some(wire::timestamp(Time::from_unix_millis(accepted.accepted_at_ms))),
+        outcome: outcome.into(),
+    }
+}
+
+fn text(log_id: Uuid) -> String {
+    log_id.to_string()
+}
+
+fn replay_request(request: pb::ReplayRequest) -> Result<replay::Request, Refusal> {
+    let receiver = Some(request.receiver).filter(|name| !name.is_empty());
+    if let Some(name) = &receiver {
+        wire::name(name, "receiver")?;
+    }
+    if request.types.len() > MAX_FILTER_TYPES {
+        let count = request.types.len();
+        return Err(Refusal::field(
+            "types",
+            format!("has {count} types, at most {MAX_FILTER_TYPES} are allowed"),
+        ));
+    }
+    let limit = u64::try_from(request.limit).map_err(|_| {
+        Refusal::field("limit", format!("is {}; it must be 0 or more", request.limit))
+    })?;
+    Ok(replay::Request {
+        receiver,
+        start: start(request.start)?,
+        follow: request.follow,
+        limit: Some(limit).filter(|&limit| limit > 0),
+        shape: Shape { types: request.types, form: wire::data_form(request.data_form)? },
+    })
+}
+
+fn start(start: Option<replay_request::Start>) -> Result<Start, Refusal> {
+    let number = match start {
+        None => return Ok(Start::Beginning),
+        Some(replay_request::Start::After(cursor)) => {
+            let cursor = wire::cursor(&cursor, "after")?;
+            return Ok(cursor.map_or(Start::Beginning, Start::After));
+        }
+        Some(replay_request::Start::StartAt(number)) => number,
+    };
+    match pb::StartAt::try_from(number) {
+        Ok(pb::StartAt::Unspecified | pb::StartAt::Beginning) => Ok(Start::Beginning),
+        Ok(pb::StartAt::Oldest) => Ok(Start::Oldest),
+        Ok(pb::StartAt::Head) => Ok(Start::Head),
+        Err(_) => Err(wire::unknown_enum("start_at", number)),
+    }
+}
+
+/// Reading a file may take its time: not on the runtime's threads.
+async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(read)
+        .await
+        .unwrap_or_else(|_| Err(Refusal::new(Reason::ShuttingDown, "the publisher is ending")))
+}

@@ -1,0 +1,91 @@
+//! A log as GetLog shows it. Reads files; changes nothing.
+
+use std::{sync::PoisonError, time::SystemTime};
+
+use super::{
+    hub::Log,
+    log::{Extent, ReadError},
+    positions::Position,
+    resume::corrupt,
+};
+use crate::proto::{
+    event::{Sequence, Time},
+    pb,
+    refusal::Refusal,
+    wire,
+};
+
+/// Everything about one log. Blocking.
+///
+/// # Errors
+/// CORRUPT.
+pub fn show(log: &Log) -> Result<pb::Log, Refusal> {
+    let extent = log.reader.extent();
+    let halted = log.halt.is_closed();
+    let receivers = log
+        .receivers
+        .all()
+        .iter()
+        .map(|(position, connected)| receiver(log, &extent, position, *connected))
+        .collect::<Result<_, _>>()?;
+    let keys = log.receipts.read().unwrap_or_else(PoisonError::into_inner).keys();
+    let limits = &log.limits;
+    Ok(pb::Log {
+        name: log.name.to_string(),
+        state: if halted { pb::LogState::Halted } else { pb::LogState::Active }.into(),
+        state_detail: if halted { log.halt.sentence() } else { String::new() },
+        log_id: extent.log_id.to_string(),
+        floor_sequence: Some(extent.floor),
+        next_sequence: Some(extent.next),
+        head: Some(wire::cursor_message(&extent.head())),
+        bytes: Some(signed(extent.bytes)),
+        keys: Some(signed(keys)),
+        limits: Some(pb::LogLimits {
+            max_events: Some(signed(limits.max_events)),
+            max_bytes: Some(signed(limits.max_bytes)),
+            max_age: limits.max_age.and_then(|age| age.try_into().ok()),
+            when_full: limits.when_full.as_str().to_owned(),
+        }),
+        receivers,
+        headroom_events: Some(headroom(log, extent.next - extent.floor)),
+    })
+}
+
+fn receiver(
+    log: &Log,
+    extent: &Extent,
+    position: &Position,
+    connected: bool,
+) -> Result<pb::ReceiverPosition, Refusal> {
+    let wanted = position.acked.sequence + 1;
+    let lag = (extent.next - wanted).max(0);
+    Ok(pb::ReceiverPosition {
+        name: position.name.clone(),
+        session: Some(position.session),
+        connected,
+        acked: Some(wire::cursor_message(&position.acked)),
+        lag_events: Some(lag),
+        lag_seconds: Some(if lag == 0 { 0.0 } else { age_seconds(log, wanted.max(extent.floor))? }),
+        headroom_events: Some(headroom(log, lag)),
+    })
+}
+
+/// How long ago an event was accepted; 0 where it has been truncated meanwhile.
+fn age_seconds(log: &Log, sequence: Sequence) -> Result<f64, Refusal> {
+    let entries = match log.reader.read(sequence, 1, 0) {
+        Ok(entries) => entries,
+        Err(ReadError::Truncated { .. }) => Vec::new(),
+        Err(error) => return Err(corrupt(&error)),
+    };
+    let now_ms = Time::from_system(SystemTime::now()).unix_millis();
+    Ok(entries.first().map_or(0.0, |entry| (now_ms - entry.accepted_at_ms).max(0) as f64 / 1e3))
+}
+
+/// Events that can come before the oldest of the newest `count` is evicted.
+fn headroom(log: &Log, count: i64) -> i64 {
+    (signed(log.limits.max_events) - count).max(0)
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,61 @@
+//! Dropping what is too old, and giving back the storage of what was dropped:
+//! on the appender's thread, between groups.
+
+use std::{sync::PoisonError, time::Duration};
+
+use super::{
+    log::{CommitError, LogReader},
+    oldest::Oldest,
+    publish::Parts,
+    resume,
+    retention::{Held, NoRoom, make_room},
+};
+
+/// Expired events are looked for this often.
+pub const TICK: Duration = Duration::from_millis(500);
+
+/// Raises the floor over what is too old, or over the bounds because those have
+/// been lowered. Readers see it once it is on stable storage.
+pub fn expire(parts: &mut Parts, log: &dyn LogReader, oldest: &mut Oldest, now_ms: i64) {
+    let extent = log.extent();
+    let held = Held { floor: extent.floor, next: extent.next, bytes: extent.bytes };
+    let (acknowledged, _) = parts.receivers.acknowledged(extent.floor);
+    let size = |sequence| oldest.at(sequence, log);
+    match make_room(&parts.limits, held, (0, 0), acknowledged, now_ms, size) {
+        Ok(Held { floor, .. }) if floor > extent.floor => match parts.engine.commit(&[], floor) {
+            Ok(()) => {
+                parts.extent.send_replace(log.extent());
+            }
+            Err(error) => drop(parts.halt.judge(&error)),
+        },
+        Ok(_) | Err(NoRoom::Full(_)) => {}
+        Err(NoRoom::Unreadable(error)) => drop(resume::corrupt(&error)),
+    }
+}
+
+/// Gives back the oldest storage below the floor, if there is any, after the
+/// receipts of its events have been saved. Says whether it did.
+pub fn release(parts: &mut Parts) -> bool {
+    let Some(range) = parts.engine.releasable() else { return false };
+    let entries = match parts.engine.read_released(range.clone()) {
+        Ok(entries) => entries,
+        // Nothing is given back that cannot be read.
+        Err(error) => {
+            resume::corrupt(&error);
+            return false;
+        }
+    };
+    let retired = {
+        let mut receipts = parts.receipts.write().unwrap_or_else(PoisonError::into_inner);
+        receipts.retire(range.clone(), &entries)
+    };
+    match retired.and_then(|()| parts.engine.release(range)) {
+        Ok(()) => true,
+        // The storage stands, and is tried again later.
+        Err(CommitError::DiskFull) => false,
+        Err(error) => {
+            parts.halt.judge(&error);
+            false
+        }
+    }
+}
