@@ -224,6 +224,13 @@ impl AppendFile {
     }
 }
 
+/// A directory for tests that try very many states of files: in memory where
+/// there is such a place, since a sync that waits for a disk adds nothing to them.
+#[cfg(test)]
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,10 @@ use super::{
     memory::MemoryLog,
     segment::{Options, SegmentLog},
 };
-use crate::proto::{chain::EMPTY_CHAIN, event::Sequence};
+use crate::{
+    proto::{chain::EMPTY_CHAIN, event::Sequence},
+    publisher::durable,
+};
 
 /// An engine under test, which can be opened again.
 trait Subject {
@@ -41,7 +44,7 @@ struct Segments {
 
 impl Segments {
     fn new(segment_bytes: u64) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = durable::scratch();
         let mut subject = Segments { dir, log: None, options: Options { segment_bytes } };
         subject.reopen();
         subject

@@ -331,6 +331,22 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_holds_the_same_and_damage_is_not_copied() {
+        let (dir, other) = (tempfile::tempdir().expect("a directory"), durable::scratch());
+        let (mut retired, _) = opened(dir.path()).expect("opens");
+        retired.add(0, vec![row(0), row(1)]).expect("saved");
+        retired.add(2, vec![row(2)]).expect("saved");
+        assert_eq!(copy(dir.path(), other.path()).expect("copied"), 3);
+        assert_eq!(opened(other.path()).expect("opens").1, [row(0), row(1), row(2)]);
+        let path = path(dir.path(), 2);
+        let mut content = fs::read(&path).expect("read");
+        content[HEADER_BYTES] ^= 1;
+        fs::write(&path, content).expect("written");
+        let refused = copy(dir.path(), other.path()).expect_err("damaged");
+        assert!(matches!(refused, OpenError::Corrupt { sequence: 2, .. }), "{refused}");
+    }
+
+    #[test]
     fn every_flipped_byte_is_noticed() {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut retired, _) = opened(dir.path()).expect("opens");

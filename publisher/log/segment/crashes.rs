@@ -13,7 +13,10 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::{Options, SegmentLog};
-use crate::publisher::log::{Entry, EventLog as _, Extent};
+use crate::publisher::{
+    durable,
+    log::{Entry, EventLog as _, Extent},
+};
 
 /// The unit in which a disk writes: whole or not at all.
 const SECTOR: usize = 512;
@@ -56,7 +59,7 @@ fn cut(before: &Files, after: &Files, mut chance: impl FnMut() -> bool) -> Files
 }
 
 fn opened(disk: &Files) -> (tempfile::TempDir, SegmentLog) {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = durable::scratch();
     for (name, content) in disk {
         fs::write(dir.path().join(name), content).expect("written");
     }
@@ -83,7 +86,7 @@ proptest! {
         groups in prop::collection::vec((prop::collection::vec(0..900usize, 0..4), any::<bool>()), 1..12),
         chances in prop::collection::vec(any::<bool>(), 64),
     ) {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = durable::scratch();
         let mut log = SegmentLog::open(dir.path(), Options { segment_bytes: 1_500 }).expect("opens");
         let mut chances = chances.into_iter().cycle();
         for (lengths, raise) in groups {

@@ -8,7 +8,10 @@ use bytes::Bytes;
 use super::{format, *};
 use crate::{
     proto::event::Sequence,
-    publisher::log::{CommitError, Entry, EventLog as _, OpenError, ReadError},
+    publisher::{
+        durable,
+        log::{CommitError, Entry, EventLog as _, OpenError, ReadError},
+    },
 };
 
 fn entry(n: Sequence) -> Entry {
@@ -21,7 +24,7 @@ fn open(dir: &Path, segment_bytes: u64) -> Result<SegmentLog, OpenError> {
 
 /// A log of `commits` groups of two.
 fn written(segment_bytes: u64, commits: Sequence) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = durable::scratch();
     let mut log = open(dir.path(), segment_bytes).expect("opens");
     for n in 0..commits {
         log.commit(&[entry(2 * n), entry(2 * n + 1)], 0).expect("stored");
@@ -177,7 +180,7 @@ fn an_unfinished_creation_is_begun_again() {
 
 #[test]
 fn a_group_larger_than_a_segment_and_marks_far_apart_are_found() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = durable::scratch();
     let mut log = open(dir.path(), 100_000).expect("opens");
     let large = |n: Sequence| Entry { body: Bytes::from(vec![n as u8; 50_000]), ..entry(n) };
     log.commit(&(0..10).map(large).collect::<Vec<_>>(), 0).expect("stored");

@@ -257,3 +257,35 @@ fn io_error(error: ReadError) -> io::Error {
         other => io::Error::other(other),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(n: u8) -> Entry {
+        Entry { chain: [n; 32], accepted_at_ms: 0, body: vec![n; 20].into() }
+    }
+
+    #[test]
+    fn a_failed_sync_latches_and_readers_never_see_the_group() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut log = SegmentLog::open(dir.path(), Options::default()).expect("opens");
+        log.commit(&[entry(0)], 0).expect("stored");
+        // A device that takes every write and refuses every sync.
+        let device = File::options().read(true).write(true).open("/dev/null").expect("opened");
+        log.file = AppendFile::new(device, log.file.length());
+        for _ in 0..2 {
+            let refused = log.commit(&[entry(1)], 0);
+            assert!(matches!(refused, Err(CommitError::Halted(_))), "{refused:?}");
+            assert!(matches!(log.commit(&[], 1), Err(CommitError::Halted(_))));
+        }
+        let reader = log.reader();
+        assert_eq!(reader.extent().next, 1);
+        assert_eq!(reader.read(0, 9, 999).expect("readable"), [entry(0)]);
+        drop(log);
+        for _ in 0..2 {
+            let refused = SegmentLog::open(dir.path(), Options::default());
+            assert!(matches!(refused, Err(OpenError::Halted(_))));
+        }
+    }
+}
