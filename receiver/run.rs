@@ -1,7 +1,7 @@
 //! The receiver's whole flow: events in, one transaction, acks out, and a
 //! service that shows it.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{path::Path, sync::Arc, thread, time::Duration};
 
 use tokio::{
     net::TcpListener,
@@ -105,19 +105,23 @@ pub async fn run(
     Ok(())
 }
 
-fn refused(db: &std::path::Path, error: OpenError) -> Failure {
-    match (error.trouble(), error) {
-        (_, OpenError::Refused(why)) => Failure::InUse(why),
-        (Some(Trouble::Broken), error) => {
-            let why = format!("the database {} cannot be opened: {error}", db.display());
+/// The database cannot be used: in which way, and what to do.
+fn refused(db: &Path, error: OpenError) -> Failure {
+    let why = format!("the database {} cannot be opened: {error}", db.display());
+    let damaged = |error: &rusqlite::Error| {
+        error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseCorrupt)
+    };
+    match (error.trouble(), &error) {
+        (None | Some(Trouble::Busy), _) => Failure::InUse(why),
+        (_, OpenError::Sql(error)) if damaged(error) => {
+            Failure::InUse(format!("{why}; restore it from a copy"))
+        }
+        (Some(Trouble::Broken), _) => {
             lock::mark_halted(db, &why);
-            Failure::Runtime(format!(
-                "{why}; see to the disk, then run `receiver recover --db {}`",
-                db.display()
-            ))
+            let db = db.display();
+            let what_to_do = "see to the disk, then run `receiver recover";
+            Failure::Runtime(format!("{why}; {what_to_do} --db {db}`"))
         }
-        (_, error) => {
-            Failure::Runtime(format!("the database {} cannot be opened: {error}", db.display()))
-        }
+        (Some(Trouble::Full | Trouble::Statement), _) => Failure::Runtime(why),
     }
 }

@@ -4,6 +4,8 @@
 
 use std::path::PathBuf;
 
+use rusqlite::ffi;
+
 use super::{
     decide::Step,
     projection::Projection,
@@ -101,6 +103,7 @@ impl Writer {
         let store = match store::open(&self.db, &self.log, self.projection.as_ref()) {
             Ok(store) => store,
             Err(OpenError::Sql(error)) => return Err(Failed::Store(error)),
+            Err(OpenError::Held) => return Err(Failed::Store(busy())),
             Err(OpenError::Io(error)) => return Err(Failed::Disk(error)),
             Err(OpenError::Refused(why)) => return Err(Failed::Changed(why)),
         };
@@ -150,4 +153,8 @@ fn cursor_moved() -> Failed {
         "the cursor is not where this receiver left it: something else writes to the database"
             .to_owned(),
     )
+}
+
+fn busy() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_BUSY), None)
 }

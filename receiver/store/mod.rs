@@ -27,3 +27,6 @@ pub struct Store {
     db: PathBuf,
     wal: checkpoint::Wal,
 }
+
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,12 @@ pub enum OpenError {
     /// It is not one that this process may use. One sentence.
     #[error("{0}")]
     Refused(String),
+    /// Another process is reading it and does not let go.
+    #[error(
+        "another process is reading it and does not let go; nothing is served before everything \
+         in it is on stable storage"
+    )]
+    Held,
     /// SQLite failed.
     #[error("{0}")]
     Sql(#[from] rusqlite::Error),
@@ -55,7 +61,7 @@ pub fn open(db: &Path, log: &str, projection: &dyn Projection) -> Result<Store, 
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // Closing must not checkpoint by itself: after a failed sync that does harm.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    let fresh = examine(&connection, db)?;
+    let fresh = examine(&connection)?;
     configure(&connection)?;
     cross_barrier(&connection)?;
     if fresh {
@@ -77,12 +83,11 @@ impl Store {
 }
 
 /// Looks before anything is changed. `true`: there is nothing in it yet.
-fn examine(connection: &Connection, db: &Path) -> Result<bool, OpenError> {
-    let name = db.display();
+fn examine(connection: &Connection) -> Result<bool, OpenError> {
     let number = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get(0));
     let application_id: i32 = match number("application_id") {
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
-            return Err(OpenError::Refused(format!("{name} is not a SQLite database")));
+            return Err(OpenError::Refused("it is not a SQLite database".to_owned()));
         }
         read => read?,
     };
@@ -93,13 +98,13 @@ fn examine(connection: &Connection, db: &Path) -> Result<bool, OpenError> {
         return Ok(true);
     }
     if application_id != APPLICATION_ID {
-        return Err(OpenError::Refused(format!(
-            "{name} is a database of another application, not a receiver's"
-        )));
+        return Err(OpenError::Refused(
+            "it is a database of another application, not a receiver's".to_owned(),
+        ));
     }
     if version > SCHEMA_VERSION {
         return Err(OpenError::Refused(format!(
-            "{name} has format {version}, written by a newer version; this one knows {SCHEMA_VERSION}"
+            "it has format {version}, written by a newer version; this one knows {SCHEMA_VERSION}"
         )));
     }
     Ok(false)
@@ -110,7 +115,7 @@ fn configure(connection: &Connection) -> Result<(), OpenError> {
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(OpenError::Refused(format!(
-            "the database's directory cannot hold a write-ahead log (journal mode stayed {mode:?}); use a local disk"
+            "its directory cannot hold a write-ahead log (journal mode stayed {mode:?}); use a local disk"
         )));
     }
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -134,11 +139,7 @@ fn cross_barrier(connection: &Connection) -> Result<(), OpenError> {
             return Ok(());
         }
     }
-    Err(OpenError::Refused(
-        "another process is reading the database and does not let go; nothing is served before \
-         everything in it is on stable storage"
-            .to_owned(),
-    ))
+    Err(OpenError::Held)
 }
 
 fn create(
@@ -182,7 +183,7 @@ fn check_contents(
         )?;
         if found != value {
             return Err(OpenError::Refused(format!(
-                "the database was filled with {name} {found}, this receiver has {value}"
+                "it was filled with {name} {found}, this receiver has {value}"
             )));
         }
     }
@@ -209,6 +210,7 @@ impl OpenError {
     pub fn trouble(&self) -> Option<Trouble> {
         match self {
             OpenError::Refused(_) => None,
+            OpenError::Held => Some(Trouble::Busy),
             OpenError::Sql(error) => Some(trouble::judge(error)),
             OpenError::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
                 Some(Trouble::Full)

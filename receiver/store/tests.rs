@@ -1,0 +1,194 @@
+//! Databases that may be used, that may not, and that are brought back.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::*;
+use crate::receiver::inventory::Inventory;
+
+fn directory() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let db = directory.path().join("test.db");
+    (directory, db)
+}
+
+fn opened(db: &Path) -> Store {
+    open(db, "main", &Inventory).expect("opened")
+}
+
+/// Something of ours in it, still in the write-ahead log.
+fn filled(db: &Path) {
+    let store = opened(db);
+    store.connection.execute("INSERT INTO stock VALUES ('camera', 3, 1)", []).expect("written");
+}
+
+fn refusal(db: &Path) -> String {
+    match open(db, "main", &Inventory) {
+        Err(error @ OpenError::Refused(_)) => error.to_string(),
+        Err(error) => panic!("refused, but for {error:?}"),
+        Ok(_) => panic!("opened"),
+    }
+}
+
+/// SQL-05, SQL-13: what the promises rest on is set on every open.
+#[test]
+fn settings_are_set() {
+    let (_directory, db) = directory();
+    for _ in 0..2 {
+        let store = opened(&db);
+        let word = |pragma: &str| -> String {
+            let sql = format!("SELECT CAST({pragma} AS TEXT) FROM pragma_{pragma}");
+            store.connection.query_row(&sql, [], |row| row.get(0)).expect(pragma)
+        };
+        assert_eq!(word("journal_mode"), "wal");
+        assert_eq!(word("synchronous"), "2");
+        assert_eq!(word("foreign_keys"), "1");
+        let number = |pragma| -> i64 {
+            store.connection.pragma_query_value(None, pragma, |row| row.get(0)).expect(pragma)
+        };
+        assert_eq!(number("wal_autocheckpoint"), 0);
+        let orphan = "INSERT INTO reservation VALUES ('k', 't', 'no such item', 1)";
+        store.connection.execute(orphan, []).expect_err("an orphan");
+    }
+}
+
+#[test]
+fn every_table_is_strict() {
+    let (_directory, db) = directory();
+    let store = opened(&db);
+    let lax: i64 = store
+        .connection
+        .query_row(
+            "SELECT count(*) FROM pragma_table_list WHERE type = 'table' AND schema = 'main'
+               AND NOT strict AND name NOT LIKE 'sqlite_%'",
+            [],
+            |row| row.get(0),
+        )
+        .expect("a number");
+    assert_eq!(lax, 0);
+}
+
+#[test]
+fn what_is_not_ours_is_refused_and_left_alone() {
+    let changes = [
+        ("PRAGMA user_version = 2", "newer"),
+        ("PRAGMA application_id = 7", "another application"),
+        ("UPDATE counterfoil_meta SET value = 'other' WHERE name = 'projection'", "other"),
+        ("UPDATE counterfoil_meta SET value = '9' WHERE name = 'projection_version'", "9"),
+        ("UPDATE counterfoil_meta SET value = 'orders' WHERE name = 'log'", "orders"),
+    ];
+    for (change, word) in changes {
+        let (_directory, db) = directory();
+        opened(&db).connection.execute_batch(change).expect(change);
+        let said = refusal(&db);
+        assert!(said.contains(word), "{change}: {said}");
+        assert!(refusal(&db).contains(word), "{change}, again");
+    }
+    let (_directory, db) = directory();
+    Connection::open(&db).and_then(|c| c.execute_batch("CREATE TABLE mine (a)")).expect("theirs");
+    assert!(refusal(&db).contains("another application"));
+    fs::write(&db, "not a database, but long enough to be looked at as one, it seems")
+        .expect("written");
+    assert!(refusal(&db).contains("not a SQLite database"));
+}
+
+#[test]
+fn one_receiver_at_a_time() {
+    let (_directory, db) = directory();
+    let held = lock::lock(&db).expect("free");
+    let refused = lock::lock(&db).expect_err("held");
+    assert_eq!(refused.code(), 3);
+    drop(held);
+    lock::lock(&db).expect("free again");
+}
+
+#[test]
+fn one_name_for_one_database() {
+    let (directory, db) = directory();
+    let missing = lock::real_name(&db).expect("its directory is there");
+    filled(&db);
+    let link = directory.path().join("link.db");
+    std::os::unix::fs::symlink(&db, &link).expect("linked");
+    let names = [&db, &link].map(|name| lock::real_name(name).expect("it is there"));
+    assert_eq!(names, [missing.clone(), missing]);
+}
+
+/// The barrier: nothing is opened while a reader keeps the write-ahead log.
+#[test]
+fn an_open_crosses_the_barrier() {
+    let (_directory, db) = directory();
+    filled(&db);
+    let wal = lock::beside(&db, "-wal");
+    assert!(fs::metadata(&wal).expect("a write-ahead log").len() > 0);
+    drop(opened(&db));
+    assert_eq!(fs::metadata(&wal).expect("a write-ahead log").len(), 0);
+
+    filled_again(&db);
+    let reader = open_for_reading(&db).expect("readable");
+    reader.execute_batch("BEGIN; SELECT * FROM stock").expect("a snapshot");
+    assert!(matches!(open(&db, "main", &Inventory), Err(OpenError::Held)));
+    drop(reader);
+    opened(&db);
+}
+
+fn filled_again(db: &Path) {
+    let store = opened(db);
+    store.connection.execute("UPDATE stock SET version = version + 1", []).expect("written");
+}
+
+#[test]
+fn a_marked_database_is_served_only_after_recover() {
+    let (directory, db) = directory();
+    filled(&db);
+    lock::mark_halted(&db, "a sync failed");
+    let refused = lock::refuse_halted(&db).expect_err("marked");
+    assert_eq!(refused.code(), 1);
+    for words in ["a sync failed", "receiver recover --db"] {
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+    let kept = recover::recover(&db).expect("recovered");
+    lock::refuse_halted(&db).expect("no marker");
+    assert!(kept.exists(), "the old file is kept");
+    assert!(lock::beside(&kept, "-wal").exists(), "with its write-ahead log");
+    let store = opened(&db);
+    let found: i64 = store
+        .connection
+        .query_row("SELECT available FROM stock", [], |row| row.get(0))
+        .expect("what was there");
+    assert_eq!(found, 3);
+    let left = fs::read_dir(directory.path()).expect("readable").filter_map(Result::ok);
+    let left: Vec<_> =
+        left.filter(|f| f.file_name().to_string_lossy().contains("recover")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// Killed between the renames: the second run takes the finished copy and goes on.
+#[test]
+fn recover_may_be_interrupted() {
+    let (_directory, db) = directory();
+    filled(&db);
+    lock::mark_halted(&db, "a sync failed");
+    let store = opened(&db);
+    let copy = lock::beside(&db, ".recovered");
+    store.connection.execute("VACUUM INTO ?1", [copy.to_str()]).expect("copied");
+    drop(store);
+    fs::rename(lock::beside(&db, "-wal"), lock::beside(&db, ".kept-1-wal")).expect("renamed");
+    fs::rename(&db, lock::beside(&db, ".kept-1")).expect("renamed");
+    recover::recover(&db).expect("recovered");
+    let store = opened(&db);
+    let found: i64 = store
+        .connection
+        .query_row("SELECT available FROM stock", [], |row| row.get(0))
+        .expect("what was there");
+    assert_eq!(found, 3);
+    lock::refuse_halted(&db).expect("no marker");
+}
+
+#[test]
+fn recover_without_a_database_says_so() {
+    let (_directory, db) = directory();
+    let failure = recover::recover(&db).expect_err("nothing there");
+    assert!(failure.to_string().contains("there is no database"), "{failure}");
+}
