@@ -24,4 +24,6 @@ pub mod show;
 pub mod trim;
 
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod testing;
