@@ -9,7 +9,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    halt::Halt,
+    halt::{Guard, Halt},
     log::{Extent, LogReader, ReadError},
     positions::{Position, Positions},
     resume,
@@ -28,6 +28,7 @@ const QUEUE: usize = 1_024;
 pub struct Receivers {
     known: Arc<RwLock<Known>>,
     queue: mpsc::Sender<Request>,
+    halt: Arc<Halt>,
 }
 
 /// Durable positions, each to be watched by the stream of its session.
@@ -91,10 +92,15 @@ impl Receivers {
             .collect();
         let known = Arc::new(RwLock::new(known));
         let (sender, queue) = mpsc::channel(QUEUE);
-        let keeper = Keeper { positions, known: Arc::clone(&known), reader, halt, queue };
-        let thread =
-            std::thread::Builder::new().name("positions".to_owned()).spawn(|| keeper.run())?;
-        Ok((Receivers { known, queue: sender }, thread))
+        let guard = Guard(Arc::clone(&halt));
+        let receivers =
+            Receivers { known: Arc::clone(&known), queue: sender, halt: Arc::clone(&halt) };
+        let keeper = Keeper { positions, known, reader, halt, queue };
+        let thread = std::thread::Builder::new().name("positions".to_owned()).spawn(move || {
+            let _guard = guard;
+            keeper.run();
+        })?;
+        Ok((receivers, thread))
     }
 
     /// Begins a session after a cursor and fences the one before. On return both
@@ -125,7 +131,7 @@ impl Receivers {
     }
 
     async fn change(&self, name: &str, change: Change) -> Result<Position, Refusal> {
-        let gone = || Refusal::new(Reason::ShuttingDown, "the publisher is ending");
+        let gone = || self.halt.gone();
         let (answer, answered) = oneshot::channel();
         let request = Request { name: name.to_owned(), change, answer };
         self.queue.send(request).await.map_err(|_| gone())?;
@@ -276,46 +282,4 @@ pub fn fenced(name: &str, session: i64, newest: i64) -> Refusal {
 }
 
 #[cfg(test)]
-mod tests {
-    use uuid::Uuid;
-
-    use super::*;
-
-    const LOG: Uuid = Uuid::from_u128(1);
-
-    fn chain(sequence: Sequence) -> Chain {
-        [sequence as u8 + 1; 32]
-    }
-
-    fn at(sequence: Sequence) -> Cursor {
-        Cursor { log_id: LOG, sequence, chain: chain(sequence) }
-    }
-
-    #[test]
-    fn the_order_of_checks() {
-        let known = Position { name: "r".to_owned(), session: 3, acked: at(6) };
-        let extent = Extent { log_id: LOG, floor: 5, next: 10, head_chain: chain(9), bytes: 0 };
-        let foreign = Cursor { log_id: Uuid::from_u128(2), ..at(50) };
-        let forked = Cursor { chain: [99; 32], ..at(5) };
-        let cases = [
-            ("fenced, whatever else", 2, Some(foreign), Err(Reason::ReceiverFenced)),
-            ("a session to come", 4, Some(foreign), Err(Reason::InvalidField)),
-            ("another log", 3, Some(foreign), Err(Reason::LogMismatch)),
-            ("ahead", 3, Some(at(10)), Err(Reason::CursorAhead)),
-            ("a fork, though lower", 3, Some(forked), Err(Reason::Diverged)),
-            ("higher", 3, Some(at(9)), Ok(at(9))),
-            ("the same again", 3, Some(at(6)), Ok(at(6))),
-            ("lower", 3, Some(at(5)), Ok(at(6))),
-            ("lower, and truncated", 3, Some(at(1)), Ok(at(6))),
-            ("nothing applied yet", 3, None, Ok(at(6))),
-        ];
-        for (case, session, cursor, expected) in cases {
-            let chain_at = |sequence| match sequence {
-                4..10 => Ok(chain(sequence)),
-                _ => Err(ReadError::Truncated { asked: sequence, floor: 5 }),
-            };
-            let acked = advance(&known, session, cursor, &extent, chain_at);
-            assert_eq!(acked.map_err(|refusal| refusal.reason), expected, "{case}");
-        }
-    }
-}
+mod tests;

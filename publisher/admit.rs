@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn refusals_carry_the_numbers() {
         let a = expecting("a", "camera", 4);
-        let stale = admit(&[a.clone()], &[None], |_| 5).expect_err("stale");
+        let stale = admit(std::slice::from_ref(&a), &[None], |_| 5).expect_err("stale");
         assert!(stale.metadata.contains(&("version", "5".to_owned())));
         assert!(stale.metadata.contains(&("expected_version", "4".to_owned())));
         let first = Accepted { fingerprint: [9; 32], ..receipt(&a, 3) };

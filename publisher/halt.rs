@@ -1,7 +1,10 @@
 //! What happens after a write that may have been lost: the log takes no more of
 //! them, health says so, the process stays up and reads go on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::sync::watch;
 
@@ -38,13 +41,26 @@ impl Halt {
             )
             .with("limit", "disk"),
             CommitError::Halted(why) => {
-                if !self.closed.swap(true, Ordering::AcqRel) {
-                    tracing::error!(log = self.log, why, "a write failed: no more writes");
-                }
-                self.healthy.send_replace(false);
+                self.close(why);
                 self.refusal()
             }
         }
+    }
+
+    fn close(&self, why: &str) {
+        if !self.closed.swap(true, Ordering::AcqRel) {
+            tracing::error!(log = self.log, why, "no more writes");
+        }
+        self.healthy.send_replace(false);
+    }
+
+    /// What callers are told when the thread that would answer them is gone.
+    pub fn gone(&self) -> Refusal {
+        if self.is_closed() {
+            return self.refusal();
+        }
+        Refusal::new(Reason::ShuttingDown, "the publisher is ending; repeat the request")
+            .retry_after(std::time::Duration::from_secs(1))
     }
 
     /// LOG_HALTED.
@@ -59,5 +75,18 @@ impl Halt {
              `publisher recover`, and start it again",
             self.log
         )
+    }
+}
+
+/// Held by a thread that writes: if it fails, the log is closed rather than left
+/// waiting for it.
+#[derive(Debug)]
+pub struct Guard(pub Arc<Halt>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.close("a thread has failed");
+        }
     }
 }

@@ -11,15 +11,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use super::{
     ack::Receivers,
     group::{Answer, Ground, Group, Receipt},
-    halt::Halt,
+    halt::{Guard, Halt},
     log::{EventLog, Extent, LogReader},
     oldest::Oldest,
     receipts::Receipts,
-    retention::Limits,
+    retention::{Limits, WhenFull},
     trim,
 };
 use crate::proto::{
-    event::{Intent, Time},
+    event::{Intent, Sequence, Time},
     limits::*,
     refusal::{Reason, Refusal},
 };
@@ -38,6 +38,7 @@ const ATTRIBUTE_OVERHEAD_BYTES: usize = 12;
 pub struct Publisher {
     queue: mpsc::Sender<Work>,
     bytes: Arc<Semaphore>,
+    halt: Arc<Halt>,
 }
 
 enum Work {
@@ -79,6 +80,8 @@ impl Publisher {
     pub fn start(parts: Parts) -> std::io::Result<(Self, std::thread::JoinHandle<()>)> {
         let (sender, queue) = mpsc::channel(QUEUE_REQUESTS);
         let reader = parts.engine.reader();
+        let halt = Arc::clone(&parts.halt);
+        let guard = Guard(Arc::clone(&halt));
         let appender = Appender {
             clock: Clock::after(&*reader),
             reader,
@@ -87,10 +90,13 @@ impl Publisher {
             carried: None,
             oldest: Oldest::default(),
         };
-        let thread =
-            std::thread::Builder::new().name("appender".to_owned()).spawn(|| appender.run())?;
+        let thread = std::thread::Builder::new().name("appender".to_owned()).spawn(move || {
+            let _guard = guard;
+            appender.run();
+        })?;
         tokio::spawn(tick(sender.downgrade()));
-        Ok((Publisher { queue: sender, bytes: Arc::new(Semaphore::new(QUEUE_BYTES)) }, thread))
+        let bytes = Arc::new(Semaphore::new(QUEUE_BYTES));
+        Ok((Publisher { queue: sender, bytes, halt }, thread))
     }
 
     /// Publishes events together. Returns once they are on stable storage; a
@@ -108,13 +114,25 @@ impl Publisher {
             .at_field("events", format!("has {bytes} bytes"))
             .with("limit", MAX_BATCH_BYTES));
         }
-        let gone = |_| shutting_down();
-        let space = Arc::clone(&self.bytes);
-        let space = space.acquire_many_owned(bytes as u32).await.map_err(|_| shutting_down())?;
+        let gone = || self.halt.gone();
+        let space = Arc::clone(&self.bytes).acquire_many_owned(bytes as u32).await;
         let (answer, answered) = oneshot::channel();
-        let request = Request { intents, bytes, answer, _space: space };
-        self.queue.send(Work::Publish(request)).await.map_err(|_| shutting_down())?;
-        answered.await.map_err(gone)?
+        let request = Request { intents, bytes, answer, _space: space.map_err(|_| gone())? };
+        self.queue.send(Work::Publish(request)).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+}
+
+/// Up to where a full log may be emptied, and who holds it there.
+pub fn acknowledged(
+    limits: &Limits,
+    receivers: &Receivers,
+    floor: Sequence,
+) -> (Sequence, Vec<String>) {
+    match limits.when_full {
+        WhenFull::Reject => receivers.acknowledged(floor),
+        // Whoever may still need them, the oldest go.
+        WhenFull::DropOldest => (floor, Vec::new()),
     }
 }
 
@@ -142,11 +160,6 @@ fn stored_bytes(intent: &Intent) -> usize {
         + intent.data.len()
         + attributes
         + EVENT_OVERHEAD_BYTES
-}
-
-fn shutting_down() -> Refusal {
-    Refusal::new(Reason::ShuttingDown, "the publisher is ending; repeat the request")
-        .retry_after(std::time::Duration::from_secs(1))
 }
 
 /// A clock that never goes back, not over a restart either.
@@ -230,7 +243,7 @@ impl Appender {
                 log: &*self.reader,
                 limits,
                 halt,
-                acknowledged: receivers.acknowledged(base.floor),
+                acknowledged: acknowledged(limits, receivers, base.floor),
                 now_ms: self.clock.now_ms(),
             };
             for Request { intents, answer, .. } in requests {
@@ -262,3 +275,6 @@ impl Appender {
         while trim::release(&mut self.parts) {}
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -233,3 +233,6 @@ async fn blocking<T: Send + 'static>(
         Err(shutting_down())
     })
 }
+
+#[cfg(test)]
+mod tests;

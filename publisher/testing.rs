@@ -1,8 +1,24 @@
-//! What the unit tests of the publisher share: intents in one line.
+//! What the unit tests of the publisher share: intents in one line, and a log in
+//! memory that runs.
 
 use bytes::Bytes;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::proto::event::{DataKind, Intent, fingerprint};
+use super::{
+    group::Receipt,
+    hub::{Log, Storage},
+    log::{EventLog as _, Extent, memory::MemoryLog},
+    positions::Positions,
+    receipts::Receipts,
+    retention::{Limits, WhenFull},
+};
+use crate::proto::{
+    chain::Cursor,
+    event::{DataKind, Intent, Sequence, fingerprint},
+    refusal::Refusal,
+};
 
 /// A small intent. Equal arguments give equal content; the key is no content.
 pub fn intent(key: &str, subject: &str) -> Intent {
@@ -26,4 +42,61 @@ pub fn with_data(key: &str, subject: &str, data: &str) -> Intent {
     };
     intent.fingerprint = fingerprint(&intent.content());
     intent
+}
+
+/// Bounds that nothing reaches.
+pub fn wide() -> Limits {
+    Limits {
+        max_events: 1_000_000,
+        max_bytes: 1 << 30,
+        max_age: None,
+        when_full: WhenFull::DropOldest,
+    }
+}
+
+/// A log in memory with its threads.
+pub struct Running {
+    pub log: Log,
+    /// The same log, to let it fail.
+    pub engine: MemoryLog,
+    pub healthy: watch::Receiver<bool>,
+}
+
+/// Starts one.
+pub fn start(limits: Limits) -> Running {
+    let engine = MemoryLog::new(Uuid::from_u128(1));
+    let storage = Storage {
+        receipts: Receipts::in_memory(engine.reader()),
+        engine: Box::new(engine.clone()),
+        positions: Positions::in_memory(),
+    };
+    let (healthy_sender, healthy) = watch::channel(true);
+    let ending = CancellationToken::new();
+    let (log, _threads) =
+        Log::start("main", limits, storage, healthy_sender, ending).expect("there are threads");
+    Running { log, engine, healthy }
+}
+
+impl Running {
+    /// Publishes one event.
+    pub async fn publish(&self, intent: Intent) -> Result<Receipt, Refusal> {
+        self.log.publisher.publish(vec![intent]).await.map(|mut receipts| receipts.remove(0))
+    }
+
+    /// Publishes events `k0`, `k1`, … one after the other.
+    pub async fn fill(&self, count: usize) {
+        for n in 0..count {
+            self.publish(intent(&format!("k{n}"), "camera")).await.expect("accepted");
+        }
+    }
+
+    pub fn extent(&self) -> Extent {
+        self.log.reader.extent()
+    }
+
+    /// The cursor at a sequence.
+    pub fn cursor(&self, sequence: Sequence) -> Cursor {
+        let chain = self.log.reader.chain_at(sequence).expect("retained");
+        Cursor { log_id: self.extent().log_id, sequence, chain }
+    }
 }

@@ -6,7 +6,7 @@ use std::{sync::PoisonError, time::Duration};
 use super::{
     log::{CommitError, LogReader},
     oldest::Oldest,
-    publish::Parts,
+    publish::{Parts, acknowledged},
     resume,
     retention::{Held, NoRoom, make_room},
 };
@@ -19,7 +19,7 @@ pub const TICK: Duration = Duration::from_millis(500);
 pub fn expire(parts: &mut Parts, log: &dyn LogReader, oldest: &mut Oldest, now_ms: i64) {
     let extent = log.extent();
     let held = Held { floor: extent.floor, next: extent.next, bytes: extent.bytes };
-    let (acknowledged, _) = parts.receivers.acknowledged(extent.floor);
+    let (acknowledged, _) = acknowledged(&parts.limits, &parts.receivers, extent.floor);
     let size = |sequence| oldest.at(sequence, log);
     match make_room(&parts.limits, held, (0, 0), acknowledged, now_ms, size) {
         Ok(Held { floor, .. }) if floor > extent.floor => match parts.engine.commit(&[], floor) {
