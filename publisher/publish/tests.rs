@@ -103,8 +103,8 @@ async fn a_caller_that_hangs_up_changes_nothing() {
     let running = start(wide());
     {
         let mut publish = std::pin::pin!(running.publish(intent("k", "camera")));
-        // Once: the request is in the queue.
-        assert!(futures_util::poll!(publish.as_mut()).is_pending());
+        // Once: the request is in the queue. It may even have been answered already.
+        let _ = futures_util::poll!(publish.as_mut());
     }
     let mut extent = running.log.extent.clone();
     extent.wait_for(|extent| extent.next == 1).await.expect("committed");
