@@ -1,6 +1,10 @@
 //! Events as the stories tell of them.
 
-use counterfoil::proto::pb::{NewEvent, new_event::Data};
+use counterfoil::proto::{
+    chain,
+    pb::{Cursor, Event, NewEvent, Receipt, new_event::Data},
+    wire,
+};
 
 /// Some JSON text under a key.
 pub fn event(key: &str, kind: &str, subject: &str, json: &str) -> NewEvent {
@@ -32,4 +36,24 @@ pub fn adjustments(prefix: &str, count: usize) -> Vec<NewEvent> {
 /// The same, only if the subject has exactly this version.
 pub fn at_version(event: NewEvent, version: i64) -> NewEvent {
     NewEvent { expected_version: Some(version), ..event }
+}
+
+/// The cursor after each of a log's first receipts, by sequence.
+pub fn cursors(receipts: &[Receipt]) -> Vec<Cursor> {
+    let log_id = receipts[0].log_id.parse().expect("a UUID");
+    let mut cursor = chain::Cursor::beginning(log_id);
+    receipts
+        .iter()
+        .map(|receipt| {
+            let fingerprint = receipt.fingerprint.as_ref().try_into().expect("32 bytes");
+            cursor = cursor.advance(&fingerprint, &receipt.key);
+            assert_eq!(receipt.sequence, Some(cursor.sequence), "not the log's first receipts");
+            wire::cursor_message(&cursor)
+        })
+        .collect()
+}
+
+/// The sequences of some events.
+pub fn sequences(events: &[Event]) -> Vec<i64> {
+    events.iter().map(|event| event.sequence.expect("always set")).collect()
 }

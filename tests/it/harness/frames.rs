@@ -81,11 +81,11 @@ impl Frames {
         }
     }
 
-    /// Reads to the end.
+    /// Everything up to the end.
     ///
     /// # Errors
     /// The stream's.
-    pub async fn to_end(&mut self) -> Result<Vec<Event>, Status> {
+    pub async fn rest(&mut self) -> Result<Vec<Event>, Status> {
         let mut events = Vec::new();
         while let Some(frame) = self.next().await? {
             if let Frame::Batch(batch) = frame {

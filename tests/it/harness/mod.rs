@@ -3,13 +3,16 @@
 
 #![allow(dead_code)] // the stories that use the rest follow
 
+pub mod chance;
 pub mod events;
 pub mod fake_publisher;
+pub mod files;
 pub mod frames;
 pub mod ledger;
 pub mod loopback;
 pub mod pair;
 pub mod process;
+pub mod producer;
 pub mod proxy;
 pub mod publisher;
 pub mod receiver;

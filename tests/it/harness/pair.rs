@@ -45,7 +45,7 @@ impl Pair {
         })
         .await;
         let ledger = self.receiver.ledger();
-        ledger.check(&self.publisher.everything().await, Some(next - 1));
+        ledger.check(&self.publisher.accepted().await, Some(next - 1));
         ledger
     }
 }

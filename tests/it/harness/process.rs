@@ -66,7 +66,7 @@ impl Launch {
                 command.env_remove(name);
             }
         }
-        command.env("NO_COLOR", "1").envs(self.env.iter().cloned());
+        command.env("NO_COLOR", "1").env("RUST_BACKTRACE", "0").envs(self.env.iter().cloned());
         command
     }
 
@@ -110,6 +110,14 @@ impl Launch {
         let mut command = self.command();
         command.stdin(std::fs::File::open(path.path()).expect("just written"));
         Process::spawn_command(command, self).0.ended()
+    }
+}
+
+/// `FAILPOINTS` for a process that dies at a crash point after so many passes.
+pub fn dies_at(point: &str, after: u32) -> String {
+    match after {
+        0 => format!("{point}=return"),
+        _ => format!("{point}={after}*off->return"),
     }
 }
 

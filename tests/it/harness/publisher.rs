@@ -18,8 +18,9 @@ use tonic::{
 
 use super::{
     frames::Frames,
+    ledger::Accepted,
     loopback,
-    process::{Ended, Launch, Process},
+    process::{Ended, Launch, Process, dies_at},
     wait::{DEADLINE, wait_until, within},
 };
 
@@ -65,7 +66,7 @@ impl Setup {
 
     /// Dies at a crash point after so many passes.
     pub fn dies_at(self, point: &str, after: u32) -> Self {
-        self.env("FAILPOINTS", format!("{point}={after}*off->return"))
+        self.env("FAILPOINTS", dies_at(point, after))
     }
 
     pub fn wrapped(mut self, wrapper: Vec<OsString>) -> Self {
@@ -77,6 +78,11 @@ impl Setup {
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address.to_string();
         self
+    }
+
+    /// The same without crash points and wrapper.
+    pub fn sound(self) -> Self {
+        Setup { env: Vec::new(), wrapper: Vec::new(), ..self }
     }
 
     fn launch(&self) -> Launch {
@@ -173,7 +179,12 @@ impl Publisher {
 
     /// How its successor at the same place is started.
     pub fn successor(&self) -> Setup {
-        Setup { env: Vec::new(), wrapper: Vec::new(), ..self.setup.clone() }
+        self.setup.clone().sound()
+    }
+
+    /// Whether it was started to die at a crash point.
+    pub fn dying(&self) -> bool {
+        self.setup.env.iter().any(|(name, _)| name == "FAILPOINTS")
     }
 
     /// SIGTERM, and its end.
@@ -236,7 +247,12 @@ impl Publisher {
             ..Default::default()
         };
         let mut frames = self.replay(request).await.expect("a look at the log");
-        frames.to_end().await.expect("the look ends OK")
+        frames.rest().await.expect("the look ends OK")
+    }
+
+    /// Everything accepted, of a log that was never truncated.
+    pub async fn accepted(&self) -> Vec<Accepted> {
+        self.everything().await.iter().map(Accepted::from).collect()
     }
 
     /// Acknowledges for a receiver.

@@ -16,7 +16,7 @@ use tonic::{Request, Status, transport::Channel};
 use super::{
     ledger::Ledger,
     loopback,
-    process::{Ended, Launch, Process},
+    process::{Ended, Launch, Process, dies_at},
     publisher::{ask, channel},
     wait::{DEADLINE, wait_until, within},
 };
@@ -42,6 +42,12 @@ impl Setup {
         self
     }
 
+    /// Follows another publisher.
+    pub fn publisher(mut self, url: &str) -> Self {
+        self.publisher = url.into();
+        self
+    }
+
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
         self
@@ -54,12 +60,17 @@ impl Setup {
 
     /// Dies at a crash point after so many passes.
     pub fn dies_at(self, point: &str, after: u32) -> Self {
-        self.env("FAILPOINTS", format!("{point}={after}*off->return"))
+        self.env("FAILPOINTS", dies_at(point, after))
     }
 
     pub fn wrapped(mut self, wrapper: Vec<OsString>) -> Self {
         self.wrapper = wrapper;
         self
+    }
+
+    /// The same without crash points and wrapper.
+    pub fn sound(self) -> Self {
+        Setup { env: Vec::new(), wrapper: Vec::new(), ..self }
     }
 
     fn launch(&self) -> Launch {
@@ -153,7 +164,7 @@ impl Receiver {
 
     /// How its successor on the same file is started.
     pub fn successor(&self) -> Setup {
-        Setup { env: Vec::new(), wrapper: Vec::new(), ..self.setup.clone() }
+        self.setup.clone().sound()
     }
 
     /// Starts it again on the same file, without crash points or wrapper.

@@ -1,3 +1,17 @@
 //! What must hold, told one theme a file.
 
+mod ack;
+mod api;
+mod apply;
+mod crash_points;
+mod durability;
 mod fingerprint;
+mod kill_between_commit_and_ack;
+mod kill_storm;
+mod process;
+mod publish;
+mod replay;
+mod retention;
+mod sqlite;
+mod tool;
+mod transport;

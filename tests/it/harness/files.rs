@@ -1,0 +1,34 @@
+//! What lies in a directory, for "nothing was changed" and for finding segments.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// All files below a directory, sorted.
+pub fn below(dir: &Path) -> Vec<PathBuf> {
+    let entries =
+        fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<_> =
+        entries.flat_map(|path| if path.is_dir() { below(&path) } else { vec![path] }).collect();
+    files.sort();
+    files
+}
+
+/// The segment files below a publisher's directory, oldest first.
+pub fn segments(data_dir: &Path) -> Vec<PathBuf> {
+    let mut files = below(data_dir);
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
+    files
+}
+
+/// Every file with its bytes, but for the lock.
+pub fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let files = below(dir).into_iter().filter(|path| !path.ends_with("LOCK"));
+    files.map(|path| (path.clone(), fs::read(&path).expect("readable"))).collect()
+}
+
+/// A file's length; 0 where there is none.
+pub fn length(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |file| file.len())
+}

@@ -1,0 +1,259 @@
+//! EIO at the N-th write or sync, for every N of a short run: the store latches,
+//! the process stays up and says HALTED, a restart refuses, `recover` brings it
+//! back, and nothing acknowledged is missing.
+
+use std::path::Path;
+
+use counterfoil::proto::{
+    pb::{LogState, Receipt, ReceiverState, ReplayRequest},
+    refusal::Reason,
+};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
+
+use crate::harness::{
+    events::{adjusted, adjustments, cursors},
+    fake_publisher::{FakePublisher, History, after},
+    ledger::Accepted,
+    pair::directory,
+    process::Ended,
+    publisher::{Publisher, channel},
+    receiver::Receiver,
+    refusal::refused,
+    tools::{has, skip, strace},
+    wait::wait_until,
+};
+
+/// What strace did to the process: the lines with an injected error.
+fn injected(trace: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(trace).unwrap_or_default();
+    text.lines().filter(|line| line.contains("(INJECTED)")).map(str::to_owned).collect()
+}
+
+/// A start that was refused because of a failed disk names the way back.
+fn names_the_way_back(ended: &Ended, command: &str) {
+    assert_eq!(ended.code(), Some(1), "{ended:?}");
+    assert!(ended.stderr.contains(command), "{command:?} is missing: {ended:?}");
+}
+
+const EVENTS: i64 = 8;
+
+/// One run with an error at the n-th call. Says whether there was such a call.
+async fn publisher_fails_at(calls: &str, n: usize) -> bool {
+    println!("{calls}, number {n}");
+    let dir = directory();
+    // Made by a sound run, so that the run which fails has little to do before it serves.
+    let sound = Publisher::start(dir.path());
+    let first = sound.accepts(adjusted("first", "a", 1)).await;
+    let (data, again) = (sound.dir().to_owned(), sound.successor());
+    assert_eq!(sound.terminate().code(), Some(0));
+
+    let trace = dir.path().join("strace");
+    let inject = format!("inject={calls}:error=EIO:when={n}");
+    let only = format!("trace={calls}");
+    let files =
+        ["00000000000000000000.seg", "positions"].map(|name| data.join("logs/main").join(name));
+    let mut options = vec!["-e", &only, "-e", &inject];
+    for file in &files {
+        options.extend(["-P", file.to_str().expect("a path of ours")]);
+    }
+    let failing = again.clone().wrapped(strace(&trace, &options));
+    let mut answered: Vec<Receipt> = vec![first];
+    let mut acked = -1;
+    match failing.try_start() {
+        Err(ended) => assert!(matches!(ended.code(), Some(1 | 3)), "{ended:?}"),
+        Ok(mut publisher) => {
+            let mut halted = false;
+            for k in 0..EVENTS {
+                match publisher.publish(vec![adjusted(&format!("k{k}"), "a", 1)]).await {
+                    Ok(receipts) => {
+                        assert!(!halted, "a latched log takes nothing more");
+                        answered.extend(receipts);
+                    }
+                    Err(status) => {
+                        refused(Err::<(), _>(status), Reason::LogHalted);
+                        halted = true;
+                    }
+                }
+            }
+            let replay = ReplayRequest { receiver: "r".into(), follow: true, ..Default::default() };
+            match publisher.replay(replay).await {
+                Ok(mut frames) => {
+                    let session = frames.started.session.expect("always set");
+                    frames.until_caught_up().await.expect("reads go on");
+                    for cursor in cursors(&answered) {
+                        match publisher.ack("r", session, &cursor).await {
+                            Ok(answer) => {
+                                acked = answer
+                                    .acked
+                                    .and_then(|cursor| cursor.sequence)
+                                    .expect("a sequence")
+                            }
+                            Err(status) => drop(refused(Err::<(), _>(status), Reason::LogHalted)),
+                        }
+                    }
+                }
+                Err(status) => drop(refused(Err::<(), _>(status), Reason::LogHalted)),
+            }
+            let hit = !injected(&trace).is_empty();
+            if hit {
+                let log = wait_until("the log says HALTED", async || {
+                    let log = publisher.log().await;
+                    (log.state() == LogState::Halted).then_some(log)
+                })
+                .await;
+                assert!(log.state_detail.contains("recover"), "{log:?}");
+                assert!(publisher.process.runs(), "the process stays up");
+                let read = publisher.everything().await;
+                assert_eq!(
+                    read.len(),
+                    answered.len(),
+                    "what was answered can be read, and only that"
+                );
+                let request =
+                    HealthCheckRequest { service: "counterfoil.v1.PublisherService".into() };
+                let health = HealthClient::new(channel(publisher.address)).check(request).await;
+                assert_eq!(
+                    health.expect("health answers").into_inner().status(),
+                    ServingStatus::NotServing
+                );
+            }
+            publisher.terminate();
+        }
+    }
+    let hit = !injected(&trace).is_empty();
+    let publisher = if hit {
+        names_the_way_back(&again.clone().refuses(), "publisher recover");
+        let recovered = Publisher::recover(dir.path());
+        assert_eq!(recovered.code(), Some(0), "{recovered:?}");
+        again.start()
+    } else {
+        again.start()
+    };
+    let events = publisher.everything().await;
+    for receipt in &answered {
+        let event = &events[receipt.sequence.expect("always set") as usize];
+        assert_eq!(
+            (&event.key, &event.fingerprint),
+            (&receipt.key, &receipt.fingerprint),
+            "an acknowledged event is missing"
+        );
+    }
+    let known = publisher.acked("r").await.and_then(|cursor| cursor.sequence).unwrap_or(-1);
+    assert!(known >= acked, "an acknowledged position went back: {known} < {acked}");
+    for k in 0..EVENTS {
+        publisher.accepts(adjusted(&format!("k{k}"), "a", 1)).await;
+    }
+    assert_eq!(publisher.log().await.next_sequence, Some(EVENTS + 1), "each intent once");
+    hit
+}
+
+/// Runs for N = 1, 2, … until the run has no N-th call any more.
+async fn for_every_call(mut run: impl AsyncFnMut(usize) -> bool) {
+    let mut n = 1;
+    while run(n).await {
+        n += 1;
+        assert!(n < 200, "a short run");
+    }
+    assert!(n > 3, "the disk was never touched");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_write_of_the_publisher_latches_the_log() {
+    if !has("strace") {
+        skip!("strace is missing");
+    }
+    for_every_call(async |n| publisher_fails_at("write,pwrite64,writev,pwritev", n).await).await;
+}
+
+/// One run with an error at the n-th call. Says whether there was such a call.
+async fn receiver_fails_at(calls: &str, n: usize) -> bool {
+    println!("{calls}, number {n}");
+    let dir = directory();
+    let mut history = History::of(vec![adjusted("first", "a", 1)]);
+    let short = history.clone();
+    let fake =
+        FakePublisher::start(move |n, request| short.honestly(n as i64 + 1, after(request))).await;
+    let sound = Receiver::start(dir.path(), &fake.url());
+    sound.applies(0).await;
+    let again = sound.successor();
+    assert_eq!(sound.terminate().code(), Some(0));
+
+    for event in adjustments("k", 4) {
+        history.push(event);
+    }
+    let told = history.clone();
+    // Each event comes in a frame of its own.
+    let fake = FakePublisher::start(move |n, request| {
+        let rest = (after(request) + 1) as usize..5;
+        let frames = rest.map(|sequence| told.batch(&[sequence]));
+        [told.started(n as i64 + 1)].into_iter().chain(frames).chain([told.caught_up()]).collect()
+    })
+    .await;
+    let trace = dir.path().join("strace");
+    let (only, inject) = (format!("trace={calls}"), format!("inject={calls}:error=EIO:when={n}"));
+    let options = ["-e", &only, "-e", &inject];
+    let again = again.publisher(&fake.url());
+    match again.clone().wrapped(strace(&trace, &options)).try_start() {
+        Err(ended) => assert!(matches!(ended.code(), Some(1 | 3)), "{ended:?}"),
+        Ok(mut receiver) => {
+            let status = wait_until("it has applied all, or has stopped", async || {
+                let status = receiver.status().await;
+                let done = status.acked.as_ref().and_then(|cursor| cursor.sequence) == Some(4);
+                (done || status.state() == ReceiverState::Halted).then_some(status)
+            })
+            .await;
+            assert!(receiver.process.runs(), "the process stays up");
+            if status.state() == ReceiverState::Halted {
+                assert_eq!(
+                    status.failure.as_ref().expect("why").reason,
+                    "STORE_FAILED",
+                    "{status:?}"
+                );
+                assert!(status.state_detail.contains("recover"), "{status:?}");
+                receiver.query("total").await.expect("reads go on");
+            }
+            receiver.terminate();
+        }
+    }
+    let hits = injected(&trace);
+    let highest =
+        fake.acks().into_iter().filter_map(|ack| ack.cursor?.sequence).max().unwrap_or(-1);
+    // The index of the write-ahead log is scratch memory, and SQLite does not look at
+    // what its own sync of the directory gave (the receiver has done one before):
+    // there it may go on. Everything else latches.
+    let latches = |line: &String| line.contains("/receiver.db") && !line.contains("-shm>");
+    match again.clone().try_start() {
+        Err(ended) => {
+            names_the_way_back(&ended, "receiver recover");
+            let recovered = Receiver::recover(dir.path());
+            assert_eq!(recovered.code(), Some(0), "{recovered:?}");
+        }
+        Ok(_) => assert!(!hits.iter().any(latches), "started again after {hits:?}"),
+    }
+    let receiver = again.start();
+    assert!(receiver.ledger().cursor >= highest, "acknowledged {highest}, and it is gone");
+    receiver.applies(4).await;
+    let accepted: Vec<_> = (0..5).map(|n| Accepted::from(&history.event(n))).collect();
+    let ledger = receiver.ledger();
+    ledger.check(&accepted, None);
+    assert_eq!(ledger.total, 5);
+    !hits.is_empty()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_write_of_the_receiver_latches_the_store() {
+    if !has("strace") {
+        skip!("strace is missing");
+    }
+    for_every_call(async |n| receiver_fails_at("pwrite64,ftruncate", n).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_sync_of_the_receiver_latches_the_store() {
+    if !has("strace") {
+        skip!("strace is missing");
+    }
+    for_every_call(async |n| receiver_fails_at("fsync,fdatasync", n).await).await;
+}

@@ -1,0 +1,133 @@
+//! A full disk: writes are refused, reads go on, and it heals without a restart.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use counterfoil::proto::{
+    pb::{LogState, ReceiverState},
+    refusal::Reason,
+};
+
+use crate::harness::{
+    events::{adjusted, adjustments},
+    pair::{Pair, directory},
+    publisher::Publisher,
+    receiver::Receiver,
+    refusal::refused,
+    tools::skip,
+    wait::wait_until,
+};
+
+/// A small file system of its own, in memory. Unmounted with its owner.
+struct SmallDisk {
+    at: PathBuf,
+}
+
+impl SmallDisk {
+    /// Nothing where mounting is not allowed.
+    fn mount(at: &Path) -> Option<SmallDisk> {
+        fs::create_dir_all(at).expect("a directory");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(at);
+        let mounted = mount.output().is_ok_and(|output| output.status.success());
+        mounted.then(|| SmallDisk { at: at.to_owned() })
+    }
+
+    /// Fills it to the last block.
+    fn fill(&self) {
+        let mut filler = fs::File::create(self.at.join("filler")).expect("a file");
+        let mut size = 64 * 1024;
+        while size >= 1 {
+            match filler.write(&vec![0; size]) {
+                Ok(count) if count == size => {}
+                _ => size /= 2,
+            }
+        }
+    }
+
+    /// Gives the space back.
+    fn free(&self) {
+        fs::remove_file(self.at.join("filler")).expect("the filler is there");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_refuses_publishes_keeps_reads_and_heals() {
+    let dir = directory();
+    let Some(disk) = SmallDisk::mount(&dir.path().join("disk")) else {
+        skip!("no file system can be mounted here");
+    };
+    let publisher = Publisher::start(&disk.at);
+    publisher.publish(adjustments("k", 10)).await.expect("accepted");
+    disk.fill();
+    let mut refusals = 0;
+    let mut accepted = 10;
+    for n in 0..300 {
+        match publisher.publish(adjustments(&format!("full{n}"), 20)).await {
+            Ok(_) => accepted += 20,
+            Err(status) => {
+                let refusal = refused(Err::<(), _>(status), Reason::LogFull);
+                assert_eq!(refusal.numbers["limit"], "disk");
+                refusals += 1;
+            }
+        }
+        if refusals >= 5 {
+            break;
+        }
+    }
+    assert!(refusals >= 5, "the disk is full");
+    let log = publisher.log().await;
+    assert_eq!((log.state(), log.next_sequence), (LogState::Active, Some(accepted)));
+    assert_eq!(publisher.everything().await.len() as i64, accepted, "reads go on");
+    // A repeat is answered from what is known.
+    publisher.publish(adjustments("k", 10)).await.expect("known");
+
+    disk.free();
+    // LOG-12: not even an error of the disk burns a number.
+    let receipt = publisher.accepts(adjusted("after", "a", 1)).await;
+    assert_eq!(receipt.sequence, Some(accepted));
+    let publisher = publisher.restart();
+    assert_eq!(publisher.everything().await.len() as i64, accepted + 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_holds_the_receiver_up_and_it_heals() {
+    let dir = directory();
+    let Some(disk) = SmallDisk::mount(&dir.path().join("disk")) else {
+        skip!("no file system can be mounted here");
+    };
+    let publisher = Publisher::start(dir.path());
+    let receiver = Receiver::start(&disk.at, &publisher.url());
+    let pair = Pair { receiver, publisher, dir };
+    pair.carries(adjustments("k", 10)).await;
+    disk.fill();
+    let status = wait_until("the receiver says that the disk is full", async || {
+        let batch = pair.publisher.log().await.next_sequence;
+        let events = adjustments(&format!("full{batch:?}"), 200);
+        pair.publisher.publish(events).await.expect("accepted");
+        let status = pair.receiver.status().await;
+        (status.state() == ReceiverState::Retrying).then_some(status)
+    })
+    .await;
+    assert_eq!(status.failure.expect("why").reason, "DISK_FULL");
+    pair.receiver.query("total").await.expect("reads go on");
+    let before = pair.receiver.ledger();
+    before.check(&pair.publisher.accepted().await, None);
+
+    disk.free();
+    let ledger = pair.settles().await;
+    assert!(ledger.rows.len() > before.rows.len());
+    assert!(pair.receiver.status().await.failure.is_none());
+    drop(pair);
+    drop(disk);
+}

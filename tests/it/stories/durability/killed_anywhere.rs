@@ -1,0 +1,149 @@
+//! SIGKILL at the N-th system call, for all N of a short run, from an empty
+//! directory on: what was answered is there, and repeating completes the rest.
+
+use std::{collections::BTreeMap, path::Path};
+
+use counterfoil::proto::pb::ReplayRequest;
+
+use crate::harness::{
+    events::{adjusted, adjustments, cursors, sequences},
+    fake_publisher::{FakePublisher, History, after},
+    ledger::Accepted,
+    pair::directory,
+    publisher::Publisher,
+    receiver::Receiver,
+    tools::{has, skip, strace},
+    wait::wait_until,
+};
+
+/// What changes files, what answers, and what opens them.
+const CALLS: &str =
+    "write,writev,pwrite64,fsync,fdatasync,ftruncate,rename,unlink,mkdir,flock,sendto";
+
+fn killing(trace: &Path, n: usize) -> Vec<std::ffi::OsString> {
+    let (only, inject) =
+        (format!("trace={CALLS}"), format!("inject={CALLS}:signal=SIGKILL:when={n}"));
+    strace(trace, &["-e", &only, "-e", &inject])
+}
+
+/// Says whether the run came to its end before the n-th call.
+async fn publisher_is_killed_at(n: usize) -> bool {
+    println!("call number {n}");
+    let dir = directory();
+    let setup = Publisher::at(dir.path());
+    let mut answered = BTreeMap::new();
+    let mut acked = -1;
+    let survived = match setup.clone().wrapped(killing(&dir.path().join("strace"), n)).try_start() {
+        Err(ended) => {
+            assert!(ended.by_signal(), "{ended:?}");
+            false
+        }
+        Ok(mut publisher) => {
+            let mut receipts = Vec::new();
+            for k in 0..4 {
+                if let Ok(one) = publisher.publish(vec![adjusted(&format!("k{k}"), "a", 1)]).await {
+                    receipts.extend(one);
+                }
+            }
+            let replay = ReplayRequest { receiver: "r".into(), follow: true, ..Default::default() };
+            if receipts.len() == 4
+                && let Ok(frames) = publisher.replay(replay).await
+            {
+                let session = frames.started.session.expect("always set");
+                for cursor in cursors(&receipts) {
+                    if publisher.ack("r", session, &cursor).await.is_ok() {
+                        acked = cursor.sequence.expect("always set");
+                    }
+                }
+            }
+            answered.extend(receipts.into_iter().map(|receipt| (receipt.key.clone(), receipt)));
+            publisher.process.runs()
+        }
+    };
+    let publisher = setup.start();
+    let found = publisher.everything().await;
+    assert_eq!(sequences(&found), (0..found.len() as i64).collect::<Vec<_>>());
+    assert!(found.len() >= answered.len() && found.len() <= 4, "{} found", found.len());
+    let known = publisher.acked("r").await.and_then(|cursor| cursor.sequence).unwrap_or(-1);
+    assert!(known >= acked, "an acknowledged position went back: {known} < {acked}");
+    for k in 0..4 {
+        let repeat = publisher.accepts(adjusted(&format!("k{k}"), "a", 1)).await;
+        if let Some(first) = answered.get(&repeat.key) {
+            assert_eq!(
+                (repeat.sequence, &repeat.accept_time),
+                (first.sequence, &first.accept_time)
+            );
+        }
+    }
+    assert_eq!(publisher.log().await.next_sequence, Some(4));
+    survived
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_publisher_is_killed_at_every_call() {
+    if !has("strace") {
+        skip!("strace is missing");
+    }
+    let mut n = 1;
+    while !publisher_is_killed_at(n).await {
+        n += 1;
+        assert!(n < 500, "a short run");
+    }
+    assert!(n > 10, "nothing was done in {n} calls");
+}
+
+/// Says whether the run came to its end before the n-th call.
+async fn receiver_is_killed_at(n: usize) -> bool {
+    println!("call number {n}");
+    let dir = directory();
+    let history = History::of(adjustments("k", 4));
+    let told = history.clone();
+    let fake = FakePublisher::start(move |n, request| {
+        let frames = ((after(request) + 1) as usize..4).map(|sequence| told.batch(&[sequence]));
+        [told.started(n as i64 + 1)].into_iter().chain(frames).chain([told.caught_up()]).collect()
+    })
+    .await;
+    let setup = Receiver::at(dir.path(), &fake.url());
+    let survived = match setup.clone().wrapped(killing(&dir.path().join("strace"), n)).try_start() {
+        Err(ended) => {
+            assert!(ended.by_signal(), "{ended:?}");
+            false
+        }
+        Ok(mut receiver) => {
+            wait_until("it has acknowledged all, or is gone", async || {
+                let done = fake
+                    .acks()
+                    .iter()
+                    .any(|ack| ack.cursor.as_ref().and_then(|cursor| cursor.sequence) == Some(3));
+                (done || !receiver.process.runs()).then_some(())
+            })
+            .await;
+            receiver.process.runs()
+        }
+    };
+    let highest = fake.acks().into_iter().filter_map(|ack| ack.cursor?.sequence).max();
+    let receiver = setup.start();
+    assert!(
+        receiver.ledger().cursor >= highest.unwrap_or(-1),
+        "acknowledged {highest:?}, and it is gone"
+    );
+    receiver.applies(3).await;
+    let accepted: Vec<_> = (0..4).map(|n| Accepted::from(&history.event(n))).collect();
+    let ledger = receiver.ledger();
+    ledger.check(&accepted, None);
+    assert_eq!(ledger.total, 4);
+    survived
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_receiver_is_killed_at_every_call() {
+    if !has("strace") {
+        skip!("strace is missing");
+    }
+    let mut n = 1;
+    while !receiver_is_killed_at(n).await {
+        n += 1;
+        assert!(n < 500, "a short run");
+    }
+    assert!(n > 10, "nothing was done in {n} calls");
+}

@@ -1,0 +1,101 @@
+//! The tool for people, against real services.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::harness::{pair::Pair, process::Ended, tools::counterfoil};
+
+fn json(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+}
+
+fn lines(count: usize) -> String {
+    (0..count).fold(String::new(), |mut text, n| {
+        let _ = writeln!(
+            text,
+            r#"{{"key":"k{n}","type":"stock.adjusted","subject":"item-{}","json":{{"delta":2}}}}"#,
+            n % 3
+        );
+        text
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn publish_counts_what_was_appended_known_and_refused() {
+    let pair = Pair::start();
+    let url = pair.publisher.url();
+    let publish =
+        |input: &str| counterfoil(["publish", "--publisher", &url, "-"]).run_with_input(input);
+    let first = publish(&lines(2500));
+    assert_eq!(first.code(), Some(0), "{first:?}");
+    assert!(first.stdout.contains("2,500 appended, 0 duplicate, 0 refused"), "{first:?}");
+    let again = publish(&lines(2500));
+    assert_eq!(again.code(), Some(0), "{again:?}");
+    assert!(again.stdout.contains("0 appended, 2,500 duplicate, 0 refused"), "{again:?}");
+
+    // Refused ones are found, the others are published, in order.
+    let mixed = lines(2503).replace(r#""key":"k2501","#, r#""key":"k1","expectedVersion":"7","#);
+    let mixed = publish(&mixed);
+    assert_eq!(mixed.code(), Some(1), "{mixed:?}");
+    assert!(mixed.stdout.contains("2 appended, 2,500 duplicate, 1 refused"), "{mixed:?}");
+    assert!(
+        mixed.stdout.contains("line 2502") && mixed.stdout.contains("KEY_CONFLICT"),
+        "{mixed:?}"
+    );
+    let malformed =
+        publish("{\"key\":\"z0\",\"type\":\"t\"}\n{\"key\":\n{\"key\":\"z2\",\"type\":\"t\"}\n");
+    assert_eq!(malformed.code(), Some(2), "{malformed:?}");
+    assert!(
+        malformed.stderr.contains("line 2") || malformed.stderr.contains(":2"),
+        "{malformed:?}"
+    );
+    let ledger = pair.settles().await;
+    assert_eq!(ledger.total, 2 * 2502);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_receipt_tail_and_health_show_what_is() {
+    let pair = Pair::start();
+    let (publisher, receiver) = (pair.publisher.url(), pair.receiver.url());
+    let ended = counterfoil(["publish", "--publisher", &publisher]).run_with_input(&lines(10));
+    assert_eq!(ended.code(), Some(0), "{ended:?}");
+    pair.settles().await;
+
+    let both = ["--publisher", &publisher, "--receiver", &receiver];
+    let status = counterfoil(["status", "--json"]).args(both).run();
+    assert_eq!(status.code(), Some(0), "{status:?}");
+    let status = json(&status);
+    assert_eq!(status["publisher"]["log"]["nextSequence"], 10);
+    assert_eq!(status["receiver"]["status"]["cursor"]["sequence"], 9);
+    let screen = counterfoil(["status"]).args(both).run();
+    assert_eq!(screen.code(), Some(0), "{screen:?}");
+    assert!(screen.stdout.contains("main") && screen.stdout.contains("receiver"), "{screen:?}");
+
+    let receipt = counterfoil(["receipt", "--json", "--publisher", &publisher, "k3"]).run();
+    assert_eq!(json(&receipt)["receipt"]["sequence"], 3, "{receipt:?}");
+    let receipt = counterfoil(["receipt", "--publisher", &publisher, "never"]).run();
+    assert_eq!(receipt.code(), Some(1), "{receipt:?}");
+    assert!(receipt.stdout.contains("NEVER_ACCEPTED"), "{receipt:?}");
+
+    let tail = counterfoil(["tail", "--publisher", &publisher, "--from", "7"]).run();
+    let keys: Vec<_> = tail
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["key"].clone())
+        .collect();
+    assert_eq!(keys, ["k7", "k8", "k9"], "{tail:?}");
+    let beyond = counterfoil(["tail", "--publisher", &publisher, "--from", "70"]).run();
+    assert_eq!(beyond.code(), Some(1), "{beyond:?}");
+    assert!(beyond.stderr.contains("10"), "{beyond:?}");
+
+    for url in [&publisher, &receiver] {
+        assert_eq!(counterfoil(["health", url]).run().code(), Some(0));
+    }
+    let (down, dead) = (pair.receiver, receiver);
+    drop(down);
+    assert_eq!(counterfoil(["health", &dead]).run().code(), Some(1));
+    let status = counterfoil(["status", "--publisher", &publisher, "--receiver", &dead]).run();
+    assert_eq!(status.code(), Some(1), "one end is down: {status:?}");
+    assert!(status.stdout.contains("main"), "the other is shown all the same: {status:?}");
+}
