@@ -116,7 +116,7 @@ impl Acks {
             tracing::debug!(%status, ?delay, "an ack failed");
             tokio::select! {
                 () = sleep(delay) => {}
-                changed = session.changed() => if changed.is_err() { return },
+                Ok(()) = session.changed() => {}
             }
         }
     }

@@ -106,7 +106,7 @@ impl Replay {
                 }
             }
         }
-        self.session.send_replace(None);
+        // The session stays: what is committed is still to be acknowledged.
         self.board.note(|status| status.link = Link::Down("the stream is closed".to_owned()));
     }
 

@@ -22,7 +22,7 @@ use crate::{
         inventory::Inventory,
         status::{State, Status as Shown},
         store,
-        testing::{adjustments, cursor_after, log_id},
+        testing::{adjustments, cursor_after, event, log_id},
         writer::Writer,
     },
 };
@@ -259,6 +259,18 @@ async fn refused_acks_are_shown() {
         pair.until("refused", |now| now.ack_refused.is_some() && now.state() == State::Live).await;
     assert!(status.detail().contains("not you"), "{}", status.detail());
     assert_eq!((status.committed(), status.acked), (3, None));
+}
+
+/// What is committed is acknowledged, also when the event after it halts the receiver.
+#[tokio::test]
+async fn a_halted_receiver_still_acknowledges() {
+    let mut events = adjustments(0, 3);
+    events[2] = event(2, "bad", "stock.adjusted", "camera", r#"{"delta":"x"}"#);
+    let frames = vec![started(), batch(&events, 0..3)];
+    let down = vec![Status::unavailable("down"); 4];
+    let pair = Pair::new(vec![(frames, None)], down, None).await;
+    assert_eq!(pair.halted().await.reason, "EVENT_FAILED");
+    pair.acked(1).await;
 }
 
 #[tokio::test]
