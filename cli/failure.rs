@@ -48,8 +48,9 @@ pub fn explain(status: &Status) -> String {
     let Some(info) = status.get_details_error_info() else {
         return format!("{}: {}", code_word(status.code()), sentence(status));
     };
-    let mut numbers: Vec<_> =
-        info.metadata.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    // "index" counts within a request, which the person has not seen.
+    let told = info.metadata.iter().filter(|(name, _)| *name != "index");
+    let mut numbers: Vec<_> = told.map(|(name, value)| format!("{name}={value}")).collect();
     numbers.sort();
     let numbers =
         if numbers.is_empty() { String::new() } else { format!(" ({})", numbers.join(", ")) };

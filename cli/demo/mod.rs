@@ -46,14 +46,16 @@ pub async fn run(arguments: arguments::Demo) -> Result<ExitCode, Failure> {
     let expected = Totals::read(&arguments.events.with_extension("totals.json"))?;
     let mut pair = Pair::new()?;
     let told = tokio::select! {
-        told = story(&mut pair, &arguments.events, &expected) => told,
+        told = story(&mut pair, &arguments.events, &expected) => {
+            if told.is_err() {
+                pair.show_logs();
+            }
+            told
+        }
         name = told_to_end() => Err(Failure::Runtime(format!("ended by {name}"))),
     };
     // Whatever came of it: no process and no file is left behind.
     pair.kill().await;
-    if told.is_err() {
-        pair.show_logs();
-    }
     told
 }
 

@@ -59,8 +59,9 @@ pub enum KeyFrom {
 /// # Errors
 /// What was expected, as the end of a sentence that starts with the line's number.
 pub fn parse(text: &[u8], key_field: Option<&str>) -> Result<(NewEvent, KeyFrom), String> {
-    let line: Line = serde_json::from_slice(text)
-        .map_err(|error| format!("expected one NewEvent as a JSON object: {error}"))?;
+    let line: Line = serde_json::from_slice(text).map_err(|error| {
+        format!("expected one NewEvent as a JSON object: {}", wrong_json(&error))
+    })?;
     let (key, key_from) = match (line.key, key_field) {
         (Some(key), _) => (key, KeyFrom::Input),
         (None, Some(field)) => {
@@ -80,6 +81,16 @@ pub fn parse(text: &[u8], key_field: Option<&str>) -> Result<(NewEvent, KeyFrom)
         data: data(line.json, line.json_text, line.binary)?,
     };
     Ok((event, key_from))
+}
+
+/// The error's own "line 1" would be read as the input's first line.
+fn wrong_json(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let at = format!(" at line {} column {}", error.line(), error.column());
+    match text.strip_suffix(&at) {
+        Some(what) => format!("{what} (column {})", error.column()),
+        None => text,
+    }
 }
 
 fn key_at(
@@ -216,7 +227,7 @@ mod tests {
         let cases = [
             ("", "JSON object"),
             ("7", "JSON object"),
-            (r#"{"type":"t""#, "EOF"),
+            (r#"{"type":"t""#, "EOF while parsing an object (column 11)"),
             (r#"{"key":"k"}"#, "\"type\""),
             (r#"{"type":"t","delta":3}"#, "unknown field `delta`, expected one of"),
             (r#"{"type":"t","time":"noon"}"#, "such as \"2026-"),

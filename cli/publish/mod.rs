@@ -30,6 +30,9 @@ use crate::{
     retry::{self, Verdict},
 };
 
+/// The file name that stands for standard input.
+const STDIN: &str = "-";
+
 /// Publishes and prints the summary.
 ///
 /// # Errors
@@ -51,7 +54,7 @@ pub async fn run(arguments: arguments::Publish) -> Result<ExitCode, Failure> {
 pub async fn publish(
     arguments: &arguments::Publish,
 ) -> Result<(Summary, Result<(), Failure>), Failure> {
-    let from_stdin = arguments.file == Path::new("-");
+    let from_stdin = arguments.file == Path::new(STDIN);
     let (input, size): (Box<dyn Read + Send>, _) = if from_stdin {
         (Box::new(io::stdin()), None)
     } else {
@@ -100,7 +103,9 @@ fn open(path: &Path) -> Result<(File, Option<u64>), Failure> {
 }
 
 fn refuse_input(path: &Path, error: &InputError) -> Failure {
-    let text = format!("{}: {error}; nothing from this line on was sent", path.display());
+    let name =
+        if path == Path::new(STDIN) { "standard input".into() } else { path.to_string_lossy() };
+    let text = format!("{name}: {error}; nothing from this line on was sent");
     match error {
         InputError::Malformed(..) => Failure::Usage(text),
         InputError::Unreadable(..) => Failure::Runtime(text),

@@ -40,7 +40,9 @@ impl Summary {
     pub fn refuse(&mut self, line: u64, status: &Status) {
         self.refused += 1;
         if self.shown.len() < SHOWN {
-            self.shown.push((line, explain(status)));
+            // It was refused alone: its place in that request means nothing to a reader of lines.
+            let why = explain(status).replacen("events[0]: ", "", 1).replacen("events[0].", "", 1);
+            self.shown.push((line, why));
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use counterfoil::proto::pb::{Cursor, GetStatusResponse, Log, LogLimits, ReceiverPosition};
 
 use super::{Both, word};
-use crate::numbers::{bytes, grouped};
+use crate::numbers::{bytes, counted, grouped};
 
 const GREEN: &str = "\x1b[32m";
 const YELLOW: &str = "\x1b[33m";
@@ -26,7 +26,7 @@ pub fn show(both: &Both, colours: bool) -> String {
         });
         for Row { name, value, colour } in rows {
             let value = colour.map_or_else(|| value.clone(), |colour| paint(colour, &value));
-            let _ = writeln!(text, "  {name:<11}{value}");
+            let _ = writeln!(text, "  {name:<13}{value}");
         }
     };
     end("publisher", &both.publisher_url, both.publisher.as_ref().map(of_log));
@@ -101,7 +101,7 @@ fn bounds(limits: &LogLimits) -> String {
 fn position(receiver: &ReceiverPosition) -> String {
     let connected = if receiver.connected { "connected" } else { "away" };
     let mut text = format!(
-        "{}  {connected}, acked {}, {}",
+        "{}  {connected}, acked {}, lag {}",
         receiver.name,
         sequence(receiver.acked.as_ref()),
         lag(receiver.lag_events, receiver.lag_seconds)
@@ -128,7 +128,7 @@ fn of_status(status: &GetStatusResponse) -> Vec<Row> {
     }
     rows.push(row("committed", sequence(status.cursor.as_ref())));
     rows.push(row("acked", sequence(status.acked.as_ref())));
-    rows.push(row("behind", lag(status.lag_events, None)));
+    rows.push(row("lag", lag(status.lag_events, None)));
     let outcomes: Vec<_> = status
         .outcomes
         .iter()
@@ -159,10 +159,10 @@ fn sequence(cursor: Option<&Cursor>) -> String {
 fn lag(events: Option<i64>, seconds: Option<f64>) -> String {
     match (events, seconds) {
         (None, _) => "unknown".to_owned(),
-        (Some(0), _) => "nothing behind".to_owned(),
-        (Some(events), None) => format!("{} events", grouped(events)),
+        (Some(0), _) => "none".to_owned(),
+        (Some(events), None) => counted(events.unsigned_abs(), "event"),
         (Some(events), Some(seconds)) => {
-            format!("{} events, {seconds:.1} s behind", grouped(events))
+            format!("{}, {seconds:.1} s", counted(events.unsigned_abs(), "event"))
         }
     }
 }
@@ -220,11 +220,11 @@ mod tests {
         let text = show(&both(), false);
         for part in [
             "publisher  http://p\n",
-            "  events     120,000 (0 to 119,999)\n",
-            "  holds      1.5 KiB, 120,000 keys\n",
-            "  receivers  shop  connected, acked 119,999, nothing behind\n",
+            "  events       120,000 (0 to 119,999)\n",
+            "  holds        1.5 KiB, 120,000 keys\n",
+            "  receivers    shop  connected, acked 119,999, lag none\n",
             "receiver   http://r\n",
-            "  committed  119,999\n",
+            "  committed    119,999\n",
         ] {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");
         }
@@ -237,7 +237,10 @@ mod tests {
         let down = Both { receiver: Err("UNAVAILABLE: refused".into()), ..both() };
         let text = show(&down, false);
         assert!(text.contains("acked 119,999"), "{text}");
-        assert!(text.contains("  state      DOWN\n             UNAVAILABLE: refused\n"), "{text}");
+        assert!(
+            text.contains("  state        DOWN\n               UNAVAILABLE: refused\n"),
+            "{text}"
+        );
     }
 
     #[test]
