@@ -196,6 +196,4 @@ fn corrupt(sequence: Sequence, what: &str) -> ReadError {
 }
 
 #[cfg(test)]
-mod figures;
-#[cfg(test)]
 mod tests;

@@ -207,36 +207,3 @@ fn a_newer_format_is_refused_in_one_sentence() {
     let refused = open(dir.path(), 1 << 20).expect_err("newer").to_string();
     assert!(refused.contains("format 2; this version reads up to 1"), "{refused}");
 }
-
-#[test]
-#[ignore = "needs a file system of 300 KiB: SMALL_DISK names its directory"]
-fn a_full_disk_refuses_keeps_reading_and_heals() {
-    let small = std::env::var_os("SMALL_DISK").expect("SMALL_DISK is set");
-    let dir = tempfile::tempdir_in(small).expect("a directory");
-    let mut log = open(dir.path(), 50_000).expect("opens");
-    let group = |n: Sequence| -> Vec<_> {
-        (n..n + 7).map(|n| Entry { body: Bytes::from(vec![n as u8; 997]), ..entry(n) }).collect()
-    };
-    let mut next = 0;
-    let full = |log: &mut SegmentLog, next: &mut Sequence| {
-        let refused = loop {
-            match log.commit(&group(*next), 0) {
-                Ok(()) => *next += 7,
-                Err(error) => break error,
-            }
-        };
-        assert!(matches!(refused, CommitError::DiskFull), "{refused}");
-        assert_eq!(log.reader().extent().next, *next);
-        assert_eq!(read_all(log).len() as Sequence, *next);
-    };
-    full(&mut log, &mut next);
-    full(&mut log, &mut next);
-    drop(log);
-    let mut log = open(dir.path(), 50_000).expect("opens on a full disk");
-    full(&mut log, &mut next);
-    // A floor is small enough for the rest of a page.
-    log.commit(&[], 60).expect("moved");
-    let range = log.releasable().expect("a whole segment");
-    log.release(range).expect("released");
-    log.commit(&group(next), 0).expect("there is room again");
-}
