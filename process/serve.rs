@@ -14,7 +14,7 @@ use tonic::{
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::{Failure, connections};
-use crate::proto::{limits::*, pb};
+use crate::proto::{self, limits::*};
 
 /// What a process serves.
 pub struct Service {
@@ -42,7 +42,7 @@ pub async fn serve(listener: TcpListener, service: Service) -> Result<(), Failur
     let health_task = tokio::spawn(report_health(health, names, healthy, ending.clone()));
     let mut routes = routes;
     routes.add_service(health_service);
-    add_reflection(&mut routes)?;
+    add_reflection(&mut routes, names)?;
     let routes: Routes = routes.routes();
 
     let server = Server::builder()
@@ -83,13 +83,23 @@ fn announce(address: SocketAddr) -> Result<(), Failure> {
     writeln!(out, "listening on {address}").and_then(|()| out.flush()).map_err(runtime)
 }
 
-fn add_reflection(routes: &mut RoutesBuilder) -> Result<(), Failure> {
+fn add_reflection(routes: &mut RoutesBuilder, names: &[&str]) -> Result<(), Failure> {
+    use tonic_reflection::{pb, server::Builder};
+    let shown = names.iter().copied().chain([
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+    ]);
     // The google.rpc types too: without them a generic client prints error details as base64.
     let builder = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(pb::FILE_DESCRIPTOR_SET)
+        let builder = Builder::configure()
+            .include_reflection_service(false)
+            .register_encoded_file_descriptor_set(proto::pb::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(pb::v1::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(pb::v1alpha::FILE_DESCRIPTOR_SET);
+        shown.clone().fold(builder, Builder::with_service_name)
     };
     routes.add_service(builder().build_v1().map_err(runtime)?);
     routes.add_service(builder().build_v1alpha().map_err(runtime)?);

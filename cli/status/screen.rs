@@ -137,7 +137,7 @@ fn of_status(status: &GetStatusResponse) -> Vec<Row> {
         .collect();
     if !outcomes.is_empty() {
         let commits = number(status.commits);
-        rows.push(row("since start", format!("{} in {commits} commits", outcomes.join(", "))));
+        rows.push(row("this run", format!("{} in {commits} commits", outcomes.join(", "))));
     }
     if let Some(failure) = &status.failure {
         rows.push(row("failure", format!("{}: {}", failure.reason, failure.message)).coloured(RED));

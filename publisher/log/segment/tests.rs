@@ -10,7 +10,7 @@ use crate::{
     proto::event::Sequence,
     publisher::{
         durable,
-        log::{CommitError, Entry, EventLog as _, OpenError, ReadError},
+        log::{Entry, EventLog as _, OpenError, ReadError},
     },
 };
 
