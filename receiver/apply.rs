@@ -91,7 +91,8 @@ enum Stop {
     Halt(Failure),
     /// The disk failed.
     Latch(String),
-    Ending,
+    /// Nothing that has not been said: told to end, or latched before.
+    Over,
 }
 
 impl Apply {
@@ -270,9 +271,7 @@ impl Apply {
     /// The inner error is an event's.
     fn commit(&mut self, steps: &[Step]) -> Result<Result<(), EventFault>, Stop> {
         for attempt in 1.. {
-            if self.ending.is_cancelled() {
-                return Err(Stop::Ending);
-            }
+            self.may_go_on()?;
             let error = match self.writer.attempt(steps) {
                 Ok(group) => {
                     self.tell(&group);
@@ -335,19 +334,26 @@ impl Apply {
         }
     }
 
+    /// Not when told to end, and never after the disk has failed, which a
+    /// checkpoint may have found between two commits.
+    fn may_go_on(&self) -> Result<(), Stop> {
+        if self.ending.is_cancelled() || self.latched.is_some() { Err(Stop::Over) } else { Ok(()) }
+    }
+
     /// Waits before another attempt, and says so.
     fn pause(&mut self, attempt: u32, mut failure: Failure) -> Result<(), Stop> {
+        self.may_go_on()?;
         let delay = retry::backoff(attempt, RETRY_BASE, rand::random());
         failure.next_attempt = Some(Time::from_system(SystemTime::now() + delay));
         self.board.retrying(failure);
         let ending = self.ending.clone();
         let ended = async { tokio::time::timeout(delay, ending.cancelled()).await };
-        if self.runtime.block_on(ended).is_ok() { Err(Stop::Ending) } else { Ok(()) }
+        if self.runtime.block_on(ended).is_ok() { Err(Stop::Over) } else { Ok(()) }
     }
 
     fn stop(&mut self, stop: Stop) {
         let failure = match stop {
-            Stop::Ending => return,
+            Stop::Over => return,
             Stop::Halt(failure) => failure,
             Stop::Latch(why) => {
                 let message = format!("A read or write of the database failed: {why}.");
