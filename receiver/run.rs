@@ -87,8 +87,17 @@ pub async fn run(
         served
     };
     let closed = async {
-        ending.cancelled().await;
-        timeout(CLOSING, wait_closed).await
+        let mut closed = wait_closed;
+        // It may close early, with nothing left to apply; only a panic takes the answer along.
+        let early = tokio::select! {
+            early = &mut closed => early,
+            () = ending.cancelled() => return timeout(CLOSING, closed).await,
+        };
+        match early {
+            Ok(_) => ending.cancelled().await,
+            Err(_) => ending.cancel(),
+        }
+        Ok(early)
     };
     let (served, closed) = tokio::join!(served, closed);
     served?;
@@ -98,7 +107,11 @@ pub async fn run(
             let what_to_do = "see to the disk, then run `receiver recover";
             return Err(Failure::Runtime(format!("{why} {what_to_do} --db {db}`")));
         }
-        Ok(_) => {}
+        Ok(Ok(Ok(()))) => {}
+        Ok(Err(_)) => {
+            let why = "the thread that applies events has died";
+            return Err(Failure::Runtime(format!("{why}; what is committed stands, start again")));
+        }
         // As good as a crash, which costs nothing but a longer start.
         Err(_) => tracing::warn!("the database is still busy; ending without closing it"),
     }

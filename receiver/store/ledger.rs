@@ -90,7 +90,8 @@ fn violates_uniqueness(error: &rusqlite::Error) -> bool {
 /// Writes the row of an event without an effect.
 ///
 /// # Errors
-/// Whatever SQLite says, a row at this sequence included.
+/// Whatever SQLite says, a row at this sequence included;
+/// [`rusqlite::Error::StatementChangedRows`] where it wrote nothing.
 pub fn insert(
     tables: &Connection,
     log: &str,
@@ -99,7 +100,7 @@ pub fn insert(
     reason: Option<&str>,
     now_ms: i64,
 ) -> rusqlite::Result<()> {
-    tables
+    let inserted = tables
         .prepare_cached(
             "INSERT INTO counterfoil_ledger
                (log, sequence, key, fingerprint, outcome, reason, applied_at)
@@ -113,8 +114,8 @@ pub fn insert(
             outcome.as_str(),
             reason,
             now_ms,
-        ])
-        .map(drop)
+        ])?;
+    if inserted == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(inserted)) }
 }
 
 /// Notes on a claimed row what came of the event, where that is not a plain APPLIED.
