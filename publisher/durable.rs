@@ -159,6 +159,16 @@ impl Latch {
         CommitError::Halted(why)
     }
 
+    /// Syncs what an open has found, before anything of it is served: it may have
+    /// come out of the page cache only. After a failed one another would succeed
+    /// and prove nothing, so the latch closes.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn barrier(&mut self, found: &File) -> io::Result<()> {
+        found.sync_all().inspect_err(|error| drop(self.close("the sync after opening", error)))
+    }
+
     /// Whether the marker stands in a directory.
     pub fn is_closed(dir: &Path) -> bool {
         dir.join(MARKER).exists()

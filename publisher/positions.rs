@@ -66,7 +66,7 @@ impl Positions {
     /// # Errors
     /// [`OpenError`].
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        let latch = Latch::open(dir)?;
+        let mut latch = Latch::open(dir)?;
         let path = dir.join(FILE);
         let content = match fs::read(&path) {
             Ok(content) => content,
@@ -79,16 +79,15 @@ impl Positions {
             Err(error) => return Err(OpenError::io("read", &path, error)),
         };
         let (positions, valid) = parse(&content).map_err(|wrong| wrong.at(&path))?;
-        let opened = || -> io::Result<AppendFile> {
+        let mut opened = || -> io::Result<AppendFile> {
             let file = fs::OpenOptions::new().read(true).write(true).open(&path)?;
             if valid < content.len() {
                 let kept = durable::keep_tail(&path, valid as u64, &content[valid..])?;
                 tracing::warn!(kept = %kept.display(), "the end of {} was torn", path.display());
                 file.set_len(valid as u64)?;
             }
-            // What was read may have come out of the page cache only.
-            file.sync_all()?;
-            durable::sync_dir(dir)?;
+            latch.barrier(&file)?;
+            latch.barrier(&fs::File::open(dir)?)?;
             Ok(AppendFile::new(file, valid as u64))
         };
         let file = opened().map_err(|error| OpenError::io("open", &path, error))?;

@@ -65,7 +65,7 @@ impl SegmentLog {
     /// # Errors
     /// [`OpenError`].
     pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
-        let latch = Latch::open(dir)?;
+        let mut latch = Latch::open(dir)?;
         durable::remove_unfinished(dir)
             .map_err(|error| OpenError::io("remove unfinished files in", dir, error))?;
         let log_id = match meta::read(dir)? {
@@ -76,18 +76,17 @@ impl SegmentLog {
         let recover::Found { mut state, torn } = recover::look(dir, log_id)?;
         let last = state.last();
         let (path, length, salt) = (last.path.clone(), last.length, last.header.salt);
-        let settle = || -> io::Result<AppendFile> {
+        let mut settle = || -> io::Result<AppendFile> {
             let file = File::options().read(true).write(true).open(&path)?;
             if !torn.is_empty() {
                 let kept = durable::keep_tail(&path, length, &torn)?;
                 tracing::warn!(kept = %kept.display(), "the end of {} was torn", path.display());
                 file.set_len(length)?;
             }
-            // What was read may have come out of the page cache only.
             for segment in &state.segments {
-                File::open(&segment.path)?.sync_all()?;
+                latch.barrier(&File::open(&segment.path)?)?;
             }
-            names.sync_all()?;
+            latch.barrier(&names)?;
             Ok(AppendFile::new(file, length))
         };
         let file = settle().map_err(|error| OpenError::io("sync", &path, error))?;
