@@ -1,8 +1,6 @@
 //! What the stories need: processes that can be killed, clients, a publisher that
 //! lies, a link that breaks, and failures that explain themselves.
 
-#![allow(dead_code)] // the stories that use the rest follow
-
 pub mod chance;
 pub mod events;
 pub mod fake_publisher;

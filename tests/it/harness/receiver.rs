@@ -37,11 +37,6 @@ pub struct Setup {
 }
 
 impl Setup {
-    pub fn named(mut self, name: &str) -> Self {
-        self.name = name.into();
-        self
-    }
-
     /// Follows another publisher.
     pub fn publisher(mut self, url: &str) -> Self {
         self.publisher = url.into();

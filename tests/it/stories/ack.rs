@@ -7,7 +7,7 @@ use counterfoil::proto::{
 use tonic::Status;
 
 use crate::harness::{
-    events::{adjusted, adjustments, cursors},
+    events::{adjustments, cursors},
     fake_publisher::{FakePublisher, History, after},
     pair::directory,
     publisher::Publisher,

@@ -17,6 +17,7 @@ use crate::harness::{
     pair::directory,
     receiver::Receiver,
     refusal::refused,
+    wait::wait_until,
 };
 
 /// An honest publisher of a history.
@@ -286,6 +287,7 @@ async fn app_11_sql_14_a_failed_statement_fails_the_whole_event() {
         "CREATE TRIGGER no BEFORE INSERT ON counterfoil_ledger WHEN NEW.sequence = 1 BEGIN SELECT RAISE(ABORT, 'no'); END",
         "CREATE TRIGGER no BEFORE UPDATE ON counterfoil_cursor BEGIN SELECT RAISE(ABORT, 'no'); END",
         "CREATE TRIGGER no BEFORE UPDATE ON stock BEGIN SELECT RAISE(ROLLBACK, 'no'); END",
+        "CREATE TRIGGER no BEFORE INSERT ON counterfoil_ledger WHEN NEW.sequence = 1 BEGIN SELECT RAISE(IGNORE); END",
         "CREATE TRIGGER no BEFORE UPDATE ON counterfoil_cursor BEGIN SELECT RAISE(IGNORE); END",
     ];
     for obstacle in obstacles {
@@ -315,6 +317,33 @@ async fn app_11_sql_14_a_failed_statement_fails_the_whole_event() {
         let mended = successor.publisher(&longer.url()).start();
         mended.applies(1).await;
         assert_eq!(mended.ledger().total, 11);
+    }
+}
+
+/// APP-15: a panic while an event is applied costs one attempt, nothing else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn app_15_a_panic_in_the_transaction_leaves_nothing_half_done() {
+    for point in ["receiver-before-commit", "receiver-after-commit"] {
+        println!("{point}");
+        let dir = directory();
+        let fake = honest(&History::of(adjustments("k", 150))).await;
+        let panicking =
+            Receiver::at(dir.path(), &fake.url()).env("FAILPOINTS", format!("{point}=1*panic"));
+        let mut receiver = panicking.start();
+        wait_until("it goes on, or ends so that a supervisor starts it again", async || {
+            if !receiver.process.runs() {
+                return Some(());
+            }
+            (receiver.try_status().await.ok()?.cursor?.sequence == Some(149)).then_some(())
+        })
+        .await;
+        if !receiver.process.runs() {
+            receiver = receiver.restart();
+        }
+        receiver.applies(149).await;
+        fake.waits_for_ack(149).await;
+        let ledger = receiver.ledger();
+        assert_eq!((ledger.cursor, ledger.total, ledger.rows.len()), (149, 150, 150));
     }
 }
 

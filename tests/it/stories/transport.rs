@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use counterfoil::proto::{
     pb::{ReceiverState, ReplayRequest, replay_response::Frame},
-    refusal::{Reason, reason_of},
+    refusal::Reason,
 };
 use tonic::{Code, Status, transport::Endpoint};
 use tonic_health::pb::{
@@ -21,6 +21,7 @@ use crate::harness::{
     proxy::{Link, Proxy},
     publisher::{Client, Publisher, channel, open_replay},
     receiver::Receiver,
+    refusal::refused,
     wait::{wait_until, within},
 };
 
@@ -84,7 +85,8 @@ async fn net_03_sigterm_completes_what_is_under_way_and_ends_the_streams() {
     for mut frames in streams {
         let status = frames.until_broken().await;
         assert_eq!(status.code(), Code::Unavailable);
-        assert_eq!(reason_of(&status), Some(Reason::ShuttingDown), "{status:?}");
+        let refusal = refused(Err::<(), _>(status), Reason::ShuttingDown);
+        assert!(refusal.retry, "says when to come again: {refusal:?}");
     }
     let receipts = under_way.await.expect("no panic").expect("the publish under way completes");
     assert_eq!(receipts[0].sequence, Some(1));
@@ -159,27 +161,34 @@ async fn net_09_cuts_resets_and_kills_cost_a_reconnect() {
     assert_eq!(ledger.total, 6 * 5 + 2);
 }
 
-/// A network that swallows everything: silence is noticed, in either direction.
+/// A network that swallows everything: silence is noticed, and given up.
+async fn a_link_falls_silent(link: Link) {
+    let dir = directory();
+    let publisher = Publisher::start(dir.path());
+    let proxy = Proxy::to(publisher.address).await;
+    let receiver = Receiver::start(dir.path(), &proxy.url());
+    let pair = Pair { receiver, publisher, dir };
+    pair.carries(vec![adjusted("k0", "a", 1)]).await;
+    let before = proxy.accepted();
+    proxy.set(link);
+    pair.publisher.accepts(adjusted("k1", "a", 1)).await;
+    wait_until("the receiver tries another connection", async || {
+        (proxy.accepted() > before).then_some(())
+    })
+    .await;
+    proxy.set(Link::Open);
+    pair.carries(vec![adjusted("k2", "a", 1)]).await;
+    assert_eq!(pair.settles().await.total, 3);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn net_09_a_silent_link_is_given_up() {
-    for link in [Link::DeafClient, Link::DeafServer] {
-        let dir = directory();
-        let publisher = Publisher::start(dir.path());
-        let proxy = Proxy::to(publisher.address).await;
-        let receiver = Receiver::start(dir.path(), &proxy.url());
-        let pair = Pair { receiver, publisher, dir };
-        pair.carries(vec![adjusted("k0", "a", 1)]).await;
-        let before = proxy.accepted();
-        proxy.set(link);
-        pair.publisher.accepts(adjusted("k1", "a", 1)).await;
-        wait_until(&format!("{link:?}: the receiver tries another connection"), async || {
-            (proxy.accepted() > before).then_some(())
-        })
-        .await;
-        proxy.set(Link::Open);
-        pair.carries(vec![adjusted("k2", "a", 1)]).await;
-        assert_eq!(pair.settles().await.total, 3);
-    }
+async fn net_09_a_link_that_swallows_frames_is_given_up() {
+    a_link_falls_silent(Link::DeafClient).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn net_09_a_link_that_swallows_acks_is_given_up() {
+    a_link_falls_silent(Link::DeafServer).await;
 }
 
 /// NET-10: a link that recycles every connection, under traffic.

@@ -167,6 +167,14 @@ async fn a_failed_write_of_the_publisher_latches_the_log() {
     for_every_call(async |n| publisher_fails_at("write,pwrite64,writev,pwritev", n).await).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_sync_of_the_publisher_latches_the_log() {
+    if !has("strace") {
+        skip!("strace is missing");
+    }
+    for_every_call(async |n| publisher_fails_at("fsync,fdatasync", n).await).await;
+}
+
 /// One run with an error at the n-th call. Says whether there was such a call.
 async fn receiver_fails_at(calls: &str, n: usize) -> bool {
     println!("{calls}, number {n}");
