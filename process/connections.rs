@@ -22,6 +22,24 @@ pub(super) struct Connection {
     _permit: OwnedSemaphorePermit,
 }
 
+/// Descriptors beside those of connections: files, databases, the runtime's own.
+const OTHER_DESCRIPTORS: u64 = 1_024;
+
+/// Asks for as many file descriptors as connections need; the usual limit of 1,024
+/// would be used up before the cap is reached.
+pub(super) fn allow_descriptors(connections: usize) {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    let needed = connections as u64 + OTHER_DESCRIPTORS;
+    let allowed = limit.maximum.map_or(needed, |most| most.min(needed));
+    if limit.current.is_some_and(|current| current < allowed) {
+        limit.current = Some(allowed);
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!(%error, "the limit of open files stays where it is");
+        }
+    }
+}
+
 /// Accepts connections, at most `most` at a time.
 pub(super) fn accept(
     listener: TcpListener,

@@ -37,6 +37,7 @@ pub struct Service {
 /// [`Failure::Runtime`] when the server itself fails.
 pub async fn serve(listener: TcpListener, service: Service) -> Result<(), Failure> {
     let address = listener.local_addr().map_err(runtime)?;
+    connections::allow_descriptors(MAX_CONNECTIONS);
     let Service { routes, names, healthy, ending } = service;
     let (health, health_service) = tonic_health::server::health_reporter();
     let health_task = tokio::spawn(report_health(health, names, healthy, ending.clone()));
