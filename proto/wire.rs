@@ -15,6 +15,9 @@ use super::{
     refusal::{Reason, Refusal},
 };
 
+/// Most bytes that [`place`] adds to an event's content.
+pub const PLACE_BYTES: usize = 39;
+
 /// How payloads are shown on a Replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataForm {
@@ -352,9 +355,41 @@ pub fn event(event: &Event) -> pb::Event {
     }
 }
 
-/// The bytes under which an event is stored.
+/// The bytes under which an event is stored: [`content`] followed by [`place`].
 pub fn stored(value: &Event) -> Bytes {
-    event(value).encode_to_vec().into()
+    place(content(&value.intent), value.sequence, value.subject_version, value.accept_time)
+}
+
+/// The part of an event's stored bytes that is known before it has its place.
+pub fn content(intent: &Intent) -> Vec<u8> {
+    let mut message = event(&Event {
+        sequence: 0,
+        subject_version: 0,
+        accept_time: Time { seconds: 0, nanos: 0 },
+        intent: intent.clone(),
+    });
+    (message.sequence, message.subject_version, message.accept_time) = (None, None, None);
+    let mut bytes = Vec::with_capacity(message.encoded_len() + PLACE_BYTES);
+    message.encode_raw(&mut bytes);
+    bytes
+}
+
+/// Completes an event's stored bytes by its place in the log: the fields of a
+/// message may come in any order.
+pub fn place(
+    mut content: Vec<u8>,
+    sequence: Sequence,
+    subject_version: i64,
+    accept_time: Time,
+) -> Bytes {
+    let place = pb::Event {
+        sequence: Some(sequence),
+        subject_version: Some(subject_version),
+        accept_time: Some(timestamp(accept_time)),
+        ..Default::default()
+    };
+    place.encode_raw(&mut content);
+    content.into()
 }
 
 /// An event out of its stored bytes, as a wire message.
@@ -571,6 +606,13 @@ mod tests {
         let event = Event { sequence: 0, subject_version: 1, accept_time: NOW, intent };
         let back = replayed(decode_stored(stored(&event)).expect("just encoded")).expect("valid");
         assert_eq!(back, event);
+        let late = Event {
+            sequence: i64::MAX,
+            subject_version: i64::MAX,
+            accept_time: Time { seconds: -62_135_596_800, nanos: 999_999_999 },
+            ..event
+        };
+        assert_eq!(stored(&late).len(), content(&late.intent).len() + PLACE_BYTES);
     }
 
     #[test]

@@ -5,9 +5,39 @@ use std::collections::HashMap;
 
 use super::receipts::Accepted;
 use crate::proto::{
-    event::{Intent, hex},
+    event::{Fingerprint, Intent, hex},
     refusal::{Reason, Refusal},
+    wire,
 };
+
+/// An intent that only lacks its place in the log.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    /// Idempotency key.
+    pub key: String,
+    /// What it happened to.
+    pub subject: String,
+    /// Of its content.
+    pub fingerprint: Fingerprint,
+    /// Accept only at this version of the subject.
+    pub expected_version: Option<i64>,
+    /// The part of its stored bytes that is known by now.
+    pub content: Vec<u8>,
+}
+
+impl Prepared {
+    /// Encodes an intent.
+    pub fn new(intent: Intent) -> Self {
+        let content = wire::content(&intent);
+        let Intent { key, subject, fingerprint, expected_version, .. } = intent;
+        Prepared { key, subject, fingerprint, expected_version, content }
+    }
+
+    /// Bytes that it will take, at most.
+    pub fn stored_bytes(&self) -> usize {
+        self.content.len() + wire::PLACE_BYTES
+    }
+}
 
 /// What is to be done with a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,20 +72,20 @@ pub fn distinct_keys(intents: &[Intent]) -> Result<(), Refusal> {
 /// # Errors
 /// KEY_CONFLICT, PARTIAL_DUPLICATE or STALE_VERSION, whichever comes first.
 pub fn admit(
-    intents: &[Intent],
+    events: &[Prepared],
     known: &[Option<Accepted>],
     version: impl Fn(&str) -> i64,
 ) -> Result<Admission, Refusal> {
-    for (index, (intent, receipt)) in intents.iter().zip(known).enumerate() {
+    for (index, (event, receipt)) in events.iter().zip(known).enumerate() {
         if let Some(receipt) = receipt
-            && receipt.fingerprint != intent.fingerprint
+            && receipt.fingerprint != event.fingerprint
         {
-            return Err(key_conflict(index, intent, receipt));
+            return Err(key_conflict(index, event, receipt));
         }
     }
     match known.iter().flatten().count() {
-        0 => versions(intents, version).map(Admission::Append),
-        all if all == intents.len() => {
+        0 => versions(events, version).map(Admission::Append),
+        all if all == events.len() => {
             Ok(Admission::Duplicate(known.iter().flatten().cloned().collect()))
         }
         some => Err(partial_duplicate(some, known)),
@@ -63,13 +93,13 @@ pub fn admit(
 }
 
 /// The version that each event gives its subject.
-fn versions(intents: &[Intent], version: impl Fn(&str) -> i64) -> Result<Vec<i64>, Refusal> {
-    let mut within = HashMap::with_capacity(intents.len());
-    let mut versions = Vec::with_capacity(intents.len());
-    for (index, intent) in intents.iter().enumerate() {
-        let subject = intent.subject.as_str();
+fn versions(events: &[Prepared], version: impl Fn(&str) -> i64) -> Result<Vec<i64>, Refusal> {
+    let mut within = HashMap::with_capacity(events.len());
+    let mut versions = Vec::with_capacity(events.len());
+    for (index, event) in events.iter().enumerate() {
+        let subject = event.subject.as_str();
         let current = within.entry(subject).or_insert_with(|| version(subject));
-        if let Some(expected) = intent.expected_version
+        if let Some(expected) = event.expected_version
             && expected != *current
         {
             return Err(Refusal::new(
@@ -90,18 +120,18 @@ fn versions(intents: &[Intent], version: impl Fn(&str) -> i64) -> Result<Vec<i64
     Ok(versions)
 }
 
-fn key_conflict(index: usize, intent: &Intent, receipt: &Accepted) -> Refusal {
+fn key_conflict(index: usize, event: &Prepared, receipt: &Accepted) -> Refusal {
     Refusal::new(
         Reason::KeyConflict,
         format!(
             "events[{index}]: key {:?} was accepted at sequence {} with other content; \
              another intent needs another key",
-            intent.key, receipt.sequence
+            event.key, receipt.sequence
         ),
     )
     .with("sequence", receipt.sequence)
     .with("fingerprint", hex(&receipt.fingerprint))
-    .with("key", &intent.key)
+    .with("key", &event.key)
     .with("index", index)
 }
 
@@ -124,27 +154,31 @@ mod tests {
     use super::*;
     use crate::publisher::testing::intent;
 
-    fn receipt(intent: &Intent, sequence: i64) -> Accepted {
+    fn new(key: &str, subject: &str) -> Prepared {
+        Prepared::new(intent(key, subject))
+    }
+
+    fn receipt(event: &Prepared, sequence: i64) -> Accepted {
         Accepted {
             sequence,
             subject_version: sequence + 1,
-            fingerprint: intent.fingerprint,
+            fingerprint: event.fingerprint,
             accepted_at_ms: 7,
         }
     }
 
-    fn expecting(key: &str, subject: &str, version: i64) -> Intent {
-        Intent { expected_version: Some(version), ..intent(key, subject) }
+    fn expecting(key: &str, subject: &str, version: i64) -> Prepared {
+        Prepared { expected_version: Some(version), ..new(key, subject) }
     }
 
     #[test]
     fn the_order_of_checks() {
-        let (a, b) = (intent("a", "camera"), intent("b", "camera"));
+        let (a, b) = (new("a", "camera"), new("b", "camera"));
         let other = Accepted { fingerprint: [9; 32], ..receipt(&a, 3) };
         let stale = expecting("a", "camera", 4);
         let append = |versions: &[i64]| Ok(Admission::Append(versions.to_vec()));
         // (case, events, receipts, expectation); "camera" has 5 events.
-        type Case = (&'static str, Vec<Intent>, Vec<Option<Accepted>>, Result<Admission, Reason>);
+        type Case = (&'static str, Vec<Prepared>, Vec<Option<Accepted>>, Result<Admission, Reason>);
         let cases: Vec<Case> = vec![
             ("new", vec![a.clone()], vec![None], append(&[6])),
             ("new batch", vec![a.clone(), b.clone()], vec![None, None], append(&[6, 7])),
@@ -189,9 +223,9 @@ mod tests {
                 Err(Reason::PartialDuplicate),
             ),
         ];
-        for (case, intents, known, expected) in cases {
+        for (case, events, known, expected) in cases {
             let version = |subject: &str| if subject == "camera" { 5 } else { 0 };
-            let decided = admit(&intents, &known, version).map_err(|refusal| refusal.reason);
+            let decided = admit(&events, &known, version).map_err(|refusal| refusal.reason);
             assert_eq!(decided, expected, "{case}");
         }
     }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::{
-    admit::{Admission, admit},
+    admit::{Admission, Prepared, admit},
     halt::Halt,
     log::{CommitError, Entry, EventLog, Extent, LogReader, ReadError},
     oldest::Oldest,
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::proto::{
     chain::{Chain, link},
-    event::{Event, Intent, Sequence, Time},
+    event::{Sequence, Time},
     refusal::{Reason, Refusal},
     wire,
 };
@@ -103,39 +103,39 @@ impl Group {
     /// Decides about one request and takes it in.
     pub fn take(
         &mut self,
-        intents: Vec<Intent>,
+        events: Vec<Prepared>,
         answer: Answer,
         ground: &Ground<'_>,
         oldest: &mut Oldest,
     ) {
         let early = self.entries.is_empty();
         let outcome = self
-            .decide(intents, ground, oldest)
+            .decide(events, ground, oldest)
             .unwrap_or_else(|refusal| Outcome::Refused { refusal, early });
         self.answers.push((answer, outcome));
     }
 
     fn decide(
         &mut self,
-        intents: Vec<Intent>,
+        events: Vec<Prepared>,
         ground: &Ground<'_>,
         oldest: &mut Oldest,
     ) -> Result<Outcome, Refusal> {
-        let known = intents
+        let known = events
             .iter()
-            .map(|intent| self.find(&intent.key, ground.receipts))
+            .map(|event| self.find(&event.key, ground.receipts))
             .collect::<Result<Vec<_>, ReadError>>()
             .map_err(|error| corrupt(&error))?;
         let version = |subject: &str| match self.new.versions.get(subject) {
             Some(version) => *version,
             None => ground.receipts.subject_version(subject),
         };
-        match admit(&intents, &known, version)? {
+        match admit(&events, &known, version)? {
             Admission::Duplicate(receipts) => {
-                let keys = intents.into_iter().map(|intent| intent.key);
+                let keys = events.into_iter().map(|event| event.key);
                 Ok(Outcome::Duplicate(keys.zip(receipts).collect()))
             }
-            Admission::Append(versions) => self.append(intents, versions, ground, oldest),
+            Admission::Append(versions) => self.append(events, versions, ground, oldest),
         }
     }
 
@@ -148,7 +148,7 @@ impl Group {
 
     fn append(
         &mut self,
-        intents: Vec<Intent>,
+        events: Vec<Prepared>,
         versions: Vec<i64>,
         ground: &Ground<'_>,
         oldest: &mut Oldest,
@@ -157,31 +157,28 @@ impl Group {
             return Err(ground.halt.refusal());
         }
         let accept_time = Time::from_unix_millis(ground.now_ms);
-        let events: Vec<Event> = (self.held.next..)
-            .zip(intents.into_iter().zip(versions))
-            .map(|(sequence, (intent, subject_version))| Event {
-                sequence,
-                subject_version,
-                accept_time,
-                intent,
-            })
-            .collect();
-        let bodies: Vec<_> = events.iter().map(wire::stored).collect();
+        let mut bodies = Vec::with_capacity(events.len());
+        let mut new = Vec::with_capacity(events.len());
+        for (sequence, (event, subject_version)) in
+            (self.held.next..).zip(events.into_iter().zip(versions))
+        {
+            let Prepared { key, subject, fingerprint, content, .. } = event;
+            bodies.push(wire::place(content, sequence, subject_version, accept_time));
+            let accepted =
+                Accepted { sequence, subject_version, fingerprint, accepted_at_ms: ground.now_ms };
+            new.push((key, subject, accepted));
+        }
         let adding =
             (bodies.len() as u64, bodies.iter().map(|body| body.len() as u64).sum::<u64>());
         fits_at_all(ground.limits, adding.0, adding.1)?;
         let held = self.room(adding, ground, oldest)?;
 
         let from = self.entries.len();
-        for (event, body) in events.into_iter().zip(bodies) {
-            let Event { sequence, subject_version, intent, .. } = event;
-            let Intent { key, subject, fingerprint, .. } = intent;
-            self.chain = link(&self.chain, sequence, &fingerprint, &key);
+        for ((key, subject, accepted), body) in new.into_iter().zip(bodies) {
+            self.chain = link(&self.chain, accepted.sequence, &accepted.fingerprint, &key);
             self.entries.push(Entry { chain: self.chain, accepted_at_ms: ground.now_ms, body });
-            let accepted =
-                Accepted { sequence, subject_version, fingerprint, accepted_at_ms: ground.now_ms };
             self.new.by_key.insert(key.clone(), self.new.accepted.len());
-            self.new.versions.insert(subject.clone(), subject_version);
+            self.new.versions.insert(subject.clone(), accepted.subject_version);
             self.new.accepted.push((key, subject, accepted));
         }
         self.held = Held {
@@ -318,7 +315,7 @@ fn full(limit: &'static str, floor: Sequence, holders: &[String]) -> Refusal {
     } else {
         format!("{} has not acknowledged them", holders.join(", "))
     };
-    Refusal::new(
+    let refusal = Refusal::new(
         Reason::LogFull,
         format!(
             "the log is full ({limit}) and refuses rather than drop the oldest events, from \
@@ -326,8 +323,8 @@ fn full(limit: &'static str, floor: Sequence, holders: &[String]) -> Refusal {
         ),
     )
     .with("limit", limit)
-    .with("floor", floor)
-    .with("receivers", holders.join(","))
+    .with("floor", floor);
+    if holders.is_empty() { refusal } else { refusal.with("receivers", holders.join(",")) }
 }
 
 #[cfg(test)]
@@ -337,6 +334,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::proto::event::Intent;
     use crate::publisher::{
         log::memory::MemoryLog,
         testing::{intent, wide},
@@ -366,7 +364,12 @@ mod tests {
                 };
                 for intent in requests {
                     let (answer, answered) = oneshot::channel();
-                    group.take(vec![intent], answer, &ground, &mut Oldest::default());
+                    group.take(
+                        vec![Prepared::new(intent)],
+                        answer,
+                        &ground,
+                        &mut Oldest::default(),
+                    );
                     answers.push(answered);
                 }
             }

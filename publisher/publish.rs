@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::{
     ack::Receivers,
+    admit::Prepared,
     group::{Answer, Ground, Group, Receipt},
     halt::{Guard, Halt},
     log::{EventLog, Extent, LogReader},
@@ -28,11 +29,6 @@ use crate::proto::{
 const QUEUE_REQUESTS: usize = 4_096;
 /// Bytes of the requests that wait for the appender.
 const QUEUE_BYTES: usize = 16 * MAX_BATCH_BYTES;
-/// Bytes that an event takes beside its texts and payload, at most.
-const EVENT_OVERHEAD_BYTES: usize = 160;
-/// Bytes that an attribute takes beside its texts, at most.
-const ATTRIBUTE_OVERHEAD_BYTES: usize = 12;
-
 /// The entrance: hands requests to the appender and waits for its answer.
 #[derive(Debug, Clone)]
 pub struct Publisher {
@@ -48,7 +44,7 @@ enum Work {
 }
 
 struct Request {
-    intents: Vec<Intent>,
+    events: Vec<Prepared>,
     /// Stored bytes, at most.
     bytes: usize,
     answer: Answer,
@@ -105,7 +101,9 @@ impl Publisher {
     /// # Errors
     /// The refusals of Publish.
     pub async fn publish(&self, intents: Vec<Intent>) -> Result<Vec<Receipt>, Refusal> {
-        let bytes = intents.iter().map(stored_bytes).sum::<usize>();
+        // Encoded here, many at a time, rather than on the one thread.
+        let events: Vec<Prepared> = intents.into_iter().map(Prepared::new).collect();
+        let bytes = events.iter().map(Prepared::stored_bytes).sum::<usize>();
         if bytes > MAX_BATCH_BYTES {
             return Err(Refusal::new(
                 Reason::BatchTooLarge,
@@ -117,7 +115,7 @@ impl Publisher {
         let gone = || self.halt.gone();
         let space = Arc::clone(&self.bytes).acquire_many_owned(bytes as u32).await;
         let (answer, answered) = oneshot::channel();
-        let request = Request { intents, bytes, answer, _space: space.map_err(|_| gone())? };
+        let request = Request { events, bytes, answer, _space: space.map_err(|_| gone())? };
         self.queue.send(Work::Publish(request)).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
@@ -146,20 +144,6 @@ async fn tick(appender: mpsc::WeakSender<Work>) {
         // With a full queue it is awake, and the next tick is not far.
         let _ = appender.try_send(Work::Trim);
     }
-}
-
-/// An upper bound of an event's stored bytes.
-fn stored_bytes(intent: &Intent) -> usize {
-    let attributes: usize = intent
-        .attributes
-        .iter()
-        .map(|(name, value)| name.len() + value.len() + ATTRIBUTE_OVERHEAD_BYTES)
-        .sum();
-    let texts = [&intent.key, &intent.event_type, &intent.subject, &intent.content_type];
-    texts.iter().map(|text| text.len()).sum::<usize>()
-        + intent.data.len()
-        + attributes
-        + EVENT_OVERHEAD_BYTES
 }
 
 /// A clock that never goes back, not over a restart either.
@@ -211,15 +195,15 @@ impl Appender {
         let limits = &self.parts.limits;
         let most_events = limits.max_events.min(MAX_GROUP_EVENTS as u64) as usize;
         let most_bytes = limits.max_bytes.min(MAX_GROUP_BYTES as u64) as usize;
-        let (mut events, mut bytes) = (first.intents.len(), first.bytes);
+        let (mut events, mut bytes) = (first.events.len(), first.bytes);
         let mut requests = vec![first];
         while let Ok(work) = self.queue.try_recv() {
             match work {
                 Work::Publish(request)
-                    if events + request.intents.len() <= most_events
+                    if events + request.events.len() <= most_events
                         && bytes + request.bytes <= most_bytes =>
                 {
-                    events += request.intents.len();
+                    events += request.events.len();
                     bytes += request.bytes;
                     requests.push(request);
                 }
@@ -246,8 +230,8 @@ impl Appender {
                 acknowledged: acknowledged(limits, receivers, base.floor),
                 now_ms: self.clock.now_ms(),
             };
-            for Request { intents, answer, .. } in requests {
-                group.take(intents, answer, &ground, &mut self.oldest);
+            for Request { events, answer, .. } in requests {
+                group.take(events, answer, &ground, &mut self.oldest);
             }
         }
         match group.commit(&mut **engine) {
