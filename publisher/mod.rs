@@ -2,6 +2,7 @@
 
 pub mod ack;
 pub mod admit;
+mod blocking;
 pub mod config;
 pub mod data_dir;
 mod durable;

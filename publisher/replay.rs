@@ -14,6 +14,7 @@ use tonic::Status;
 
 use super::{
     ack::{Session, fenced},
+    blocking::blocking,
     frame::{Packed, Shape, pack},
     hub::Log,
     log::{Extent, LogReader},
@@ -222,16 +223,6 @@ fn shutting_down() -> Refusal {
         "the publisher is ending; reconnect and go on from the cursor",
     )
     .retry_after(std::time::Duration::from_secs(1))
-}
-
-/// Reading a file may take its time: not on the runtime's threads.
-async fn blocking<T: Send + 'static>(
-    read: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| {
-        // Only while the runtime ends, or after a bug that has said so itself.
-        Err(shutting_down())
-    })
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::{pin::Pin, sync::PoisonError, time::SystemTime};
 use bytes::Bytes;
 use futures_util::Stream;
 use tonic::{Request, Response, Status};
-use uuid::Uuid;
 
 use super::{
     admit::distinct_keys,
+    blocking::blocking,
     frame::Shape,
     group::Receipt,
     hub::{Hub, Log},
@@ -161,7 +161,7 @@ fn receipt(receipt: Receipt) -> pb::Receipt {
         true => pb::PublishOutcome::Duplicate,
     };
     pb::Receipt {
-        log_id: text(log_id),
+        log_id: log_id.to_string(),
         sequence: Some(accepted.sequence),
         key,
         subject_version: Some(accepted.subject_version),
@@ -169,10 +169,6 @@ fn receipt(receipt: Receipt) -> pb::Receipt {
         accept_time: Some(wire::timestamp(Time::from_unix_millis(accepted.accepted_at_ms))),
         outcome: outcome.into(),
     }
-}
-
-fn text(log_id: Uuid) -> String {
-    log_id.to_string()
 }
 
 fn replay_request(request: pb::ReplayRequest) -> Result<replay::Request, Refusal> {
@@ -214,13 +210,4 @@ fn start(start: Option<replay_request::Start>) -> Result<Start, Refusal> {
         Ok(pb::StartAt::Head) => Ok(Start::Head),
         Err(_) => Err(wire::unknown_enum("start_at", number)),
     }
-}
-
-/// Reading a file may take its time: not on the runtime's threads.
-async fn blocking<T: Send + 'static>(
-    read: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(read)
-        .await
-        .unwrap_or_else(|_| Err(Refusal::new(Reason::ShuttingDown, "the publisher is ending")))
 }
