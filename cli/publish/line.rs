@@ -9,7 +9,7 @@ use counterfoil::proto::{
     wire,
 };
 use prost_types::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Map, Value};
 
 /// Objects nested deeper than this do not fit the recursion limit of protobuf
@@ -34,6 +34,15 @@ struct Line {
     #[serde(alias = "json_text")]
     json_text: Option<String>,
     binary: Option<String>,
+    // What a publisher adds, and `tail` prints. Another one will add its own.
+    #[serde(rename = "sequence")]
+    _sequence: Option<IgnoredAny>,
+    #[serde(rename = "subjectVersion", alias = "subject_version")]
+    _subject_version: Option<IgnoredAny>,
+    #[serde(rename = "acceptTime", alias = "accept_time")]
+    _accept_time: Option<IgnoredAny>,
+    #[serde(rename = "fingerprint")]
+    _fingerprint: Option<IgnoredAny>,
 }
 
 /// Protobuf's JSON writes 64-bit integers as text and reads both.
