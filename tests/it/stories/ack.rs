@@ -20,7 +20,7 @@ fn following(receiver: &str) -> ReplayRequest {
     ReplayRequest { receiver: receiver.into(), follow: true, ..Default::default() }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_ack_is_cumulative_idempotent_and_outlives_a_kill() {
     let dir = directory();
     let mut publisher = Publisher::start(dir.path());
@@ -50,7 +50,7 @@ async fn an_ack_is_cumulative_idempotent_and_outlives_a_kill() {
 }
 
 /// ACK-07: one reader's position is its own.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn ack_07_two_receivers_do_not_disturb_each_other() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -67,7 +67,7 @@ async fn ack_07_two_receivers_do_not_disturb_each_other() {
 }
 
 /// ACK-08: who acknowledges what is checked, and a typo makes no receiver.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn ack_08_an_ack_of_a_stranger_is_refused_and_leaves_no_trace() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -104,7 +104,7 @@ async fn ack_08_an_ack_of_a_stranger_is_refused_and_leaves_no_trace() {
 }
 
 /// ACK-04: applying and acknowledging fail separately.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn ack_04_acks_that_fail_do_not_stop_applying_and_are_repeated() {
     let dir = directory();
     let history = History::of(adjustments("k", 50));
@@ -134,7 +134,7 @@ async fn ack_04_acks_that_fail_do_not_stop_applying_and_are_repeated() {
 }
 
 /// ACK-04: an ack that will never succeed is said, and the effect stands.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn ack_04_an_ack_that_can_never_succeed_is_said() {
     let dir = directory();
     let history = History::of(adjustments("k", 5));
@@ -154,7 +154,7 @@ async fn ack_04_an_ack_that_can_never_succeed_is_said() {
 }
 
 /// The publisher forgets an ack (its answer was lost): the next connection says it again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_committed_cursor_is_acknowledged_at_every_connection() {
     let dir = directory();
     let history = History::of(adjustments("k", 5));

@@ -34,7 +34,7 @@ fn asks(address: impl ToString, method: &str, request: &str) -> Json {
 }
 
 /// API-01: by reflection only, old release included.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn api_01_a_stranger_finds_every_service() {
     if !has("grpcurl") {
         skip!("grpcurl is missing");
@@ -65,7 +65,7 @@ async fn api_01_a_stranger_finds_every_service() {
 }
 
 /// API-01: both versions of reflection.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn api_01_reflection_speaks_v1_and_v1alpha() {
     let pair = Pair::start();
     for (address, service) in
@@ -98,7 +98,7 @@ async fn api_01_reflection_speaks_v1_and_v1alpha() {
 }
 
 /// API-02: every example of the README, verbatim but for the port.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn api_02_the_examples_work_as_printed() {
     if !has("grpcurl") {
         skip!("grpcurl is missing");
@@ -125,7 +125,7 @@ async fn api_02_the_examples_work_as_printed() {
 }
 
 /// API-02: numbers and bytes as protobuf's JSON has them, zeros shown.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn api_02_zeros_that_mean_something_are_shown() {
     if !has("grpcurl") {
         skip!("grpcurl is missing");
@@ -164,7 +164,7 @@ async fn api_02_zeros_that_mean_something_are_shown() {
 }
 
 /// API-09: reasons and numbers in clear text, for a client that knows nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn api_09_errors_can_be_read_with_reflection_alone() {
     if !has("grpcurl") {
         skip!("grpcurl is missing");
@@ -217,7 +217,7 @@ async fn api_09_errors_can_be_read_with_reflection_alone() {
 }
 
 /// API-08: a receiver's refusals, and what they do not say.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn api_08_a_receivers_refusals_name_what_would_be_right() {
     let pair = Pair::start();
     pair.carries(vec![adjusted("k0", "a", 1)]).await;
@@ -258,7 +258,7 @@ async fn api_08_a_receivers_refusals_name_what_would_be_right() {
 }
 
 /// One's own write is read back: publish, then ask with its sequence.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_query_waits_for_the_sequence_it_is_given() {
     let pair = Pair::start();
     for n in 0..20 {
@@ -276,7 +276,7 @@ async fn a_query_waits_for_the_sequence_it_is_given() {
 }
 
 /// Who watches is told now, and of changes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_watch_tells_of_changes_and_health_follows_the_state() {
     let pair = Pair::start();
     pair.receiver.waits_for_state(ReceiverState::Live).await;

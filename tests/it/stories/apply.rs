@@ -37,7 +37,7 @@ async fn halts(receiver: &Receiver, reason: &str) -> counterfoil::proto::pb::Fai
 
 /// APP-05 (and APP-02: copies of one event at once): repetitions within a stream
 /// and after a reconnect.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn app_05_events_that_come_again_have_one_effect() {
     let dir = directory();
     let history = History::of(adjustments("k", 4));
@@ -65,7 +65,7 @@ async fn app_05_events_that_come_again_have_one_effect() {
 }
 
 /// A key at two places of the log: the publisher should not, the ledger arbitrates.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_key_at_another_sequence_is_a_duplicate_or_a_conflict_and_no_effect() {
     let dir = directory();
     let history = History::of(vec![
@@ -86,7 +86,7 @@ async fn a_key_at_another_sequence_is_a_duplicate_or_a_conflict_and_no_effect() 
 }
 
 /// Another event at a sequence that is done: nothing is written, and it stops.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_earlier_sequence_with_other_content_stops_everything() {
     let dir = directory();
     let history = History::of(adjustments("k", 3));
@@ -108,7 +108,7 @@ async fn an_earlier_sequence_with_other_content_stops_everything() {
     assert_eq!((ledger.cursor, ledger.total), (2, 3));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gap_is_asked_about_once_and_then_stops() {
     let dir = directory();
     let history = History::of(adjustments("k", 5));
@@ -125,7 +125,7 @@ async fn a_gap_is_asked_about_once_and_then_stops() {
     assert_eq!(receiver.ledger().cursor, 1, "nothing after the gap is written");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gap_that_heals_is_forgotten() {
     let dir = directory();
     let history = History::of(adjustments("k", 9));
@@ -143,7 +143,7 @@ async fn a_gap_that_heals_is_forgotten() {
 }
 
 /// APP-08: an event that cannot be applied blocks, visibly; nothing else does.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn app_08_a_poisoned_event_stops_the_receiver_before_it_and_says_so() {
     let dir = directory();
     let poisoned = new("bad", "stock.adjusted", "a", r#"{"delta":1001}"#);
@@ -182,7 +182,7 @@ async fn app_08_a_poisoned_event_stops_the_receiver_before_it_and_says_so() {
 }
 
 /// The bad payloads that the inventory knows of, each with its field.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_payload_that_is_wrong_is_named_with_its_field() {
     let cases = [
         ("stock.adjusted", r#"{"delta":"3"}"#, "delta"),
@@ -206,7 +206,7 @@ async fn a_payload_that_is_wrong_is_named_with_its_field() {
 }
 
 /// A business rule that says no is an outcome, in its order.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_business_rejection_moves_the_cursor_and_not_the_effect() {
     let dir = directory();
     let fake = honest(&History::of(vec![
@@ -248,7 +248,7 @@ async fn a_business_rejection_moves_the_cursor_and_not_the_effect() {
 }
 
 /// APP-09: types that nobody handles are noted, and hide nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn app_09_an_unknown_type_is_noted_and_the_cursor_goes_on() {
     let dir = directory();
     let binary = NewEvent {
@@ -280,7 +280,7 @@ fn meddle(db: &std::path::Path, sql: &str) {
 
 /// APP-11: a row that the database refuses is no duplicate. SQL-14: whatever fails
 /// between effect and commit takes all of it back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn app_11_sql_14_a_failed_statement_fails_the_whole_event() {
     let obstacles = [
         "CREATE TRIGGER no BEFORE UPDATE ON total BEGIN SELECT RAISE(ABORT, 'no'); END",
@@ -321,7 +321,7 @@ async fn app_11_sql_14_a_failed_statement_fails_the_whole_event() {
 }
 
 /// APP-15: a panic while an event is applied costs one attempt, nothing else.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn app_15_a_panic_in_the_transaction_leaves_nothing_half_done() {
     for point in ["receiver-before-commit", "receiver-after-commit"] {
         println!("{point}");
@@ -348,7 +348,7 @@ async fn app_15_a_panic_in_the_transaction_leaves_nothing_half_done() {
 }
 
 /// APP-04: of two processes with one name, one goes on, and the cursor never goes back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn app_04_an_older_process_of_the_same_name_gives_up() {
     let dir = directory();
     let other_dir = directory();
@@ -366,7 +366,7 @@ async fn app_04_an_older_process_of_the_same_name_gives_up() {
 }
 
 /// Each answer that stops a receiver, with its reason in the status.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_resumed_is_said_and_never_papered_over() {
     let reasons = [
         Reason::LogMismatch,
@@ -393,7 +393,7 @@ async fn what_cannot_be_resumed_is_said_and_never_papered_over() {
 }
 
 /// What no publisher may send: nothing of it is applied.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lie_is_noticed() {
     let history = History::of(adjustments("k", 3));
     let mut forged = history.event(1);

@@ -59,14 +59,14 @@ async fn publisher_dies_at(point: &str, after: u32) {
     ledger.check(&accepted, Some(next - 1));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_publisher_dies_at_every_place_and_loses_nothing() {
     for point in crash::PUBLISHER {
         publisher_dies_at(point, 0).await;
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_publisher_dies_at_every_place_later_on_and_loses_nothing() {
     for point in crash::PUBLISHER {
         publisher_dies_at(point, 3).await;
@@ -102,14 +102,14 @@ async fn receiver_dies_at(point: &str, after: u32) {
     assert_eq!(ledger.rows.len(), accepted.len());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_receiver_dies_at_every_place_and_does_nothing_twice() {
     for point in crash::RECEIVER {
         receiver_dies_at(point, 0).await;
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_receiver_dies_at_every_place_later_on_and_does_nothing_twice() {
     for point in crash::RECEIVER {
         receiver_dies_at(point, 1).await;

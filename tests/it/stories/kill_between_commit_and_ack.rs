@@ -12,7 +12,7 @@ use crate::harness::{
     receiver::Receiver,
 };
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_killed_between_commit_and_ack_does_nothing_twice() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -38,7 +38,7 @@ async fn a_receiver_killed_between_commit_and_ack_does_nothing_twice() {
 }
 
 /// The publisher that cannot take a hint: it sends the last event again, every time.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_comes_again_after_the_kill_has_its_effect_once() {
     let dir = directory();
     let history = History::of(adjustments("k", 3));

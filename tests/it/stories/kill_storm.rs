@@ -9,7 +9,7 @@ use crate::harness::{
 
 const KILLS: usize = 36;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn thirty_six_kills_change_nothing() {
     let mut chance = Chance::new();
     let mut pair = Pair::start();

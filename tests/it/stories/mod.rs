@@ -11,6 +11,7 @@ mod kill_storm;
 mod process;
 mod publish;
 mod replay;
+mod restore;
 mod retention;
 mod sqlite;
 mod tool;

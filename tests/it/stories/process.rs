@@ -20,7 +20,7 @@ use crate::harness::{
 };
 
 /// OPS-01: told to end, both do, with streams open and under load.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn ops_01_sigterm_ends_both_with_code_0() {
     let pair = Pair::start();
     pair.carries(adjustments("k", 50)).await;
@@ -50,7 +50,7 @@ async fn ops_01_sigterm_ends_both_with_code_0() {
 }
 
 /// A line on standard output, and logging on standard error only.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn standard_output_has_one_line() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -128,7 +128,7 @@ fn a_broken_configuration_names_line_key_and_what_was_expected() {
 }
 
 /// Flags override the environment, which overrides the file.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn flags_over_environment_over_file() {
     let dir = directory();
     let (file, environment) = (loopback::address(), loopback::address());
@@ -156,7 +156,7 @@ async fn flags_over_environment_over_file() {
     assert_eq!(ended.code(), Some(3), "its data directory is in use by the other: {ended:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_place_in_use_is_refused_with_code_3() {
     let pair = Pair::start();
     pair.carries(vec![adjusted("k", "a", 1)]).await;
@@ -176,7 +176,7 @@ async fn a_place_in_use_is_refused_with_code_3() {
     pair.carries(vec![adjusted("l", "a", 1)]).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_newer_format_is_refused_with_code_3_and_left_alone() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -228,7 +228,7 @@ fn a_foreign_file_is_refused_and_left_alone() {
 }
 
 /// Damage inside the log: named with its sequence, nothing dropped.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_damaged_log_is_corrupt_with_its_sequence_and_left_alone() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -254,7 +254,7 @@ async fn a_damaged_log_is_corrupt_with_its_sequence_and_left_alone() {
 }
 
 /// A tail that was being written when the power went is cut, and that is all.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_torn_tail_is_cut_at_the_start() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -293,7 +293,7 @@ fn a_place_that_cannot_be_used_is_said() {
 }
 
 /// A database belongs to one log and one projection.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_database_of_another_log_is_refused() {
     let dir = directory();
     let receiver = Receiver::start(dir.path(), "http://127.0.0.1:9");
@@ -305,7 +305,7 @@ async fn a_database_of_another_log_is_refused() {
 }
 
 /// Both are killed while they make their files for the first time.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_was_interrupted_is_repeated() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());

@@ -26,7 +26,7 @@ fn without_outcome(receipt: &Receipt) -> Receipt {
     Receipt { outcome: 0, ..receipt.clone() }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_receipt_says_where_the_event_stands() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -51,7 +51,7 @@ async fn a_receipt_says_where_the_event_stands() {
 }
 
 /// PUB-02: version is only checked for keys that are not known.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn pub_02_an_honest_retry_gets_its_receipt_and_no_stale_version() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -77,7 +77,7 @@ async fn pub_02_an_honest_retry_gets_its_receipt_and_no_stale_version() {
 }
 
 /// PUB-04: attempts in flight at the same moment.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn pub_04_attempts_at_one_key_in_flight_together_make_one_event() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -115,7 +115,7 @@ async fn pub_04_attempts_at_one_key_in_flight_together_make_one_event() {
 }
 
 /// PUB-13: compare and append are one step.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn pub_13_of_sixteen_writers_at_one_version_exactly_one_wins() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -137,7 +137,7 @@ async fn pub_13_of_sixteen_writers_at_one_version_exactly_one_wins() {
     assert_eq!(publisher.log().await.next_sequence, Some(100));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_is_accepted_whole_or_not_at_all() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -173,7 +173,7 @@ async fn a_batch_is_accepted_whole_or_not_at_all() {
 }
 
 /// LOG-12: refusals use no number.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn log_12_refused_attempts_leave_no_hole() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -194,7 +194,7 @@ async fn log_12_refused_attempts_leave_no_hole() {
 
 /// A call that the caller gives up is carried out all the same, or not at all; the
 /// repeat finds out.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_hangs_up_changes_nothing() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -214,7 +214,7 @@ async fn a_caller_that_hangs_up_changes_nothing() {
 }
 
 /// API-06: a payload is bytes, for everybody on its way.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn api_06_payloads_come_back_byte_for_byte() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -246,7 +246,7 @@ fn number(value: f64) -> Option<new_event::Data> {
     Some(new_event::Data::Json(Struct { fields: [("n".to_owned(), value)].into() }))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn bad_input_is_refused_with_its_field_and_its_limit() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -314,7 +314,7 @@ async fn bad_input_is_refused_with_its_field_and_its_limit() {
 }
 
 /// A message over the transport's own limit ends the call, not the service.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn an_oversized_message_is_refused_by_the_transport() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -331,7 +331,7 @@ async fn an_oversized_message_is_refused_by_the_transport() {
 }
 
 /// The largest batch fits, and comes back in frames that fit too.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_largest_batch_goes_there_and_back() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -347,7 +347,7 @@ async fn the_largest_batch_goes_there_and_back() {
 }
 
 /// Kill -9 amid publishes of many clients: what was answered is there, once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_answered_outlives_a_kill() {
     let dir = directory();
     let mut publisher = Publisher::start(dir.path());

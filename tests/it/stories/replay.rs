@@ -44,7 +44,7 @@ async fn half_truncated(dir: &std::path::Path) -> (Publisher, Vec<Receipt>) {
     (publisher, receipts)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_replay_starts_where_the_table_says_and_nowhere_else() {
     let dir = directory();
     let (publisher, receipts) = half_truncated(dir.path()).await;
@@ -99,7 +99,7 @@ async fn a_replay_starts_where_the_table_says_and_nowhere_else() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_was_never_truncated_starts_at_its_beginning() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -121,7 +121,7 @@ async fn a_log_that_was_never_truncated_starts_at_its_beginning() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bad_request_for_a_replay_names_its_field() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -151,7 +151,7 @@ async fn a_bad_request_for_a_replay_names_its_field() {
     assert!(log.receivers.is_empty(), "a refused Replay leaves no receiver behind: {log:?}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_limit_ends_the_stream_and_types_leave_out_the_rest() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -184,7 +184,7 @@ async fn a_limit_ends_the_stream_and_types_leave_out_the_rest() {
     assert_eq!(sequences(&filtered.rest().await.expect("ends OK")), [0, 4]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn payloads_come_in_the_form_asked_for() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -219,7 +219,7 @@ async fn payloads_come_in_the_form_asked_for() {
     assert_eq!(bytes[1], Binary(large.as_bytes().to_vec().into()));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_replay_of_one_name_fences_the_first() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -267,7 +267,7 @@ fn large(key: &str) -> NewEvent {
 }
 
 /// RPL-02: wake-ups are hints; whatever happens, events are read from the log.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn rpl_02_a_stalled_reader_misses_nothing_and_holds_nobody() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -287,7 +287,7 @@ async fn rpl_02_a_stalled_reader_misses_nothing_and_holds_nobody() {
     assert_eq!(sequences(&events), (1..1001).collect::<Vec<_>>());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_reader_overtaken_by_truncation_is_told_and_gets_no_hole() {
     let dir = directory();
     let publisher = Publisher::at(dir.path()).config("[logs.main]\nmax_events = 20\n").start();
@@ -309,7 +309,7 @@ async fn a_reader_overtaken_by_truncation_is_told_and_gets_no_hole() {
     assert_eq!((refusal.number("floor"), refusal.number("next")), (981, 1001));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn frames_stay_under_a_mebibyte() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -331,7 +331,7 @@ async fn frames_stay_under_a_mebibyte() {
 }
 
 /// RPL-07: readers that go away leave nothing, on a log where nothing happens.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn rpl_07_five_hundred_abandoned_readers_leave_no_descriptor() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -364,7 +364,7 @@ async fn rpl_07_five_hundred_abandoned_readers_leave_no_descriptor() {
 
 /// RPL-07, the harder half: a peer whose host has vanished says no goodbye. The
 /// keepalive finds out.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn rpl_07_a_reader_that_vanished_is_noticed_by_keepalive() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
@@ -384,7 +384,7 @@ async fn rpl_07_a_reader_that_vanished_is_noticed_by_keepalive() {
 }
 
 /// RPL-09: a Replay has no deadline of its own; a quiet one says that it is alive.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn rpl_09_a_quiet_replay_outlives_every_unary_deadline() {
     let pair = Pair::start();
     pair.carries(vec![adjusted("k0", "x", 1)]).await;
@@ -408,7 +408,7 @@ async fn rpl_09_a_quiet_replay_outlives_every_unary_deadline() {
 }
 
 /// RPL-10: driven from a shell, many times, with a deadline.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn rpl_10_grpcurl_with_a_deadline_prints_what_came_and_leaves_nothing() {
     if !has("grpcurl") {
         skip!("grpcurl is missing");
@@ -450,7 +450,7 @@ async fn rpl_10_grpcurl_with_a_deadline_prints_what_came_and_leaves_nothing() {
 }
 
 /// Two readers at different places do not meet.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn readers_join_while_events_come_in_and_see_the_same() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());

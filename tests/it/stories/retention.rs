@@ -20,7 +20,7 @@ fn sized(key: &str, bytes: usize) -> NewEvent {
 }
 
 /// LOG-02: a number is issued once, also when nothing of the log remains.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn log_02_no_number_comes_twice_after_emptying() {
     let dir = directory();
     let setup = Publisher::at(dir.path()).config("[logs.main]\nmax_age = \"300ms\"\n");
@@ -62,7 +62,7 @@ async fn log_02_no_number_comes_twice_after_emptying() {
 }
 
 /// LOG-09: OK means readable right away; what can never fit is refused.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn log_09_bounds_by_count_and_bytes_are_exact_and_drop_the_oldest() {
     let dir = directory();
     let config = "[logs.main]\nmax_events = 3\nmax_bytes = 1024\nwhen_full = \"drop_oldest\"\n";
@@ -101,7 +101,7 @@ async fn log_09_bounds_by_count_and_bytes_are_exact_and_drop_the_oldest() {
 }
 
 /// LOG-09: the other policy.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn log_09_a_rejecting_log_says_who_holds_it_and_takes_events_once_they_acknowledge() {
     let dir = directory();
     let config = "[logs.main]\nmax_events = 3\nwhen_full = \"reject\"\n";
@@ -131,7 +131,7 @@ async fn log_09_a_rejecting_log_says_who_holds_it_and_takes_events_once_they_ack
 }
 
 /// LOG-10: what a producer says about time decides nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn log_10_retention_and_order_ignore_the_producers_clock() {
     let dir = directory();
     let setup = Publisher::at(dir.path()).config("[logs.main]\nmax_age = \"1h\"\n");
@@ -151,7 +151,7 @@ async fn log_10_retention_and_order_ignore_the_producers_clock() {
 }
 
 /// Several logs share a process and nothing else.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn logs_are_independent() {
     let dir = directory();
     let config = "[logs.main]\nmax_events = 5\n[logs.audit]\nmax_events = 7\n";

@@ -18,7 +18,7 @@ use crate::harness::{
 };
 
 /// SQL-01: another process holds the write lock; SQL-15: nothing but the commit waits.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn sql_01_sql_15_a_held_write_lock_delays_the_commit_and_nothing_else() {
     let pair = Pair::start();
     pair.carries(vec![adjusted("k0", "a", 1)]).await;
@@ -53,7 +53,7 @@ fn wal(db: &Path) -> PathBuf {
 
 /// SQL-04: a reader that blocks checkpoints lets the log grow; without it, it
 /// shrinks again, while light work goes on.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn sql_04_the_write_ahead_log_shrinks_after_a_peak() {
     const PEAK: u64 = 17 << 20;
     const SMALL: u64 = 5 << 20;
@@ -90,7 +90,7 @@ fn syncs(log: &Path, file: &str) -> usize {
 }
 
 /// SQL-05: at least one sync for each commit that is acknowledged, on both sides.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn sql_05_every_acknowledged_commit_was_synced() {
     if !has("strace") {
         skip!("strace is missing");
@@ -115,7 +115,7 @@ async fn sql_05_every_acknowledged_commit_was_synced() {
 }
 
 /// SQL-13: what the projection's foreign keys say holds, and they are enforced.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn sql_13_foreign_keys_hold() {
     let pair = Pair::start();
     pair.carries(vec![
@@ -134,7 +134,7 @@ async fn sql_13_foreign_keys_hold() {
 }
 
 /// Anybody may read beside the receiver, for as long as they like.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn readers_beside_the_receiver_see_whole_commits_only() {
     let pair = Pair::start();
     let db = pair.receiver.db().to_owned();

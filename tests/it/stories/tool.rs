@@ -4,7 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::harness::{pair::Pair, process::Ended, tools::counterfoil};
+use crate::harness::{
+    pair::{Pair, directory},
+    process::Ended,
+    publisher::Publisher,
+    tools::counterfoil,
+};
 
 fn json(ended: &Ended) -> Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
@@ -21,7 +26,7 @@ fn lines(count: usize) -> String {
     })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn publish_counts_what_was_appended_known_and_refused() {
     let pair = Pair::start();
     let url = pair.publisher.url();
@@ -54,7 +59,7 @@ async fn publish_counts_what_was_appended_known_and_refused() {
     assert_eq!(ledger.total, 2 * 2502);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn status_receipt_tail_and_health_show_what_is() {
     let pair = Pair::start();
     let (publisher, receiver) = (pair.publisher.url(), pair.receiver.url());
@@ -98,4 +103,18 @@ async fn status_receipt_tail_and_health_show_what_is() {
     let status = counterfoil(["status", "--publisher", &publisher, "--receiver", &dead]).run();
     assert_eq!(status.code(), Some(1), "one end is down: {status:?}");
     assert!(status.stdout.contains("main"), "the other is shown all the same: {status:?}");
+}
+
+/// What `tail` prints `publish` can read.
+#[tokio::test(flavor = "multi_thread")]
+async fn tail_into_publish_copies_a_log() {
+    let (from, to) = (directory(), directory());
+    let (from, to) = (Publisher::start(from.path()), Publisher::start(to.path()));
+    let ended = counterfoil(["publish", "--publisher", &from.url()]).run_with_input(&lines(50));
+    assert_eq!(ended.code(), Some(0), "{ended:?}");
+    let printed = counterfoil(["tail", "--publisher", &from.url()]).run().stdout;
+    let copied = counterfoil(["publish", "--publisher", &to.url()]).run_with_input(&printed);
+    assert!(copied.stdout.contains("50 appended"), "{copied:?}");
+    let chain = async |publisher: &Publisher| publisher.log().await.head.expect("a head").chain;
+    assert_eq!(chain(&from).await, chain(&to).await, "the same history");
 }

@@ -20,7 +20,7 @@ fn first(trace: &Path, words: &[&str]) -> Option<usize> {
     text.lines().position(|line| words.iter().all(|word| line.contains(word)))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_publisher_syncs_what_it_finds_before_it_serves() {
     if !has("strace") {
         skip!("strace is missing");
@@ -40,7 +40,7 @@ async fn the_publisher_syncs_what_it_finds_before_it_serves() {
     assert!(file < served && names < served, "synced at {file} and {names}, served at {served}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_receiver_checkpoints_what_it_finds_before_it_serves_or_acknowledges() {
     if !has("strace") {
         skip!("strace is missing");

@@ -159,7 +159,7 @@ async fn for_every_call(mut run: impl AsyncFnMut(usize) -> bool) {
     assert!(n > 3, "the disk was never touched");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_write_of_the_publisher_latches_the_log() {
     if !has("strace") {
         skip!("strace is missing");
@@ -167,7 +167,7 @@ async fn a_failed_write_of_the_publisher_latches_the_log() {
     for_every_call(async |n| publisher_fails_at("write,pwrite64,writev,pwritev", n).await).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_sync_of_the_publisher_latches_the_log() {
     if !has("strace") {
         skip!("strace is missing");
@@ -250,7 +250,7 @@ async fn receiver_fails_at(calls: &str, n: usize) -> bool {
     !hits.is_empty()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_write_of_the_receiver_latches_the_store() {
     if !has("strace") {
         skip!("strace is missing");
@@ -258,7 +258,7 @@ async fn a_failed_write_of_the_receiver_latches_the_store() {
     for_every_call(async |n| receiver_fails_at("pwrite64,ftruncate", n).await).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_sync_of_the_receiver_latches_the_store() {
     if !has("strace") {
         skip!("strace is missing");

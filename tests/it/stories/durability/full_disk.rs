@@ -61,7 +61,7 @@ impl Drop for SmallDisk {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_refuses_publishes_keeps_reads_and_heals() {
     let dir = directory();
     let Some(disk) = SmallDisk::mount(&dir.path().join("disk")) else {
@@ -100,7 +100,7 @@ async fn a_full_disk_refuses_publishes_keeps_reads_and_heals() {
     assert_eq!(publisher.everything().await.len() as i64, accepted + 1);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_holds_the_receiver_up_and_it_heals() {
     let dir = directory();
     let Some(disk) = SmallDisk::mount(&dir.path().join("disk")) else {

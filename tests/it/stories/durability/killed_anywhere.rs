@@ -79,7 +79,7 @@ async fn publisher_is_killed_at(n: usize) -> bool {
     survived
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_publisher_is_killed_at_every_call() {
     if !has("strace") {
         skip!("strace is missing");
@@ -135,7 +135,7 @@ async fn receiver_is_killed_at(n: usize) -> bool {
     survived
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread")]
 async fn the_receiver_is_killed_at_every_call() {
     if !has("strace") {
         skip!("strace is missing");
