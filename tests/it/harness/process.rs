@@ -215,9 +215,6 @@ impl Process {
     /// If it does not end by the deadline.
     pub fn ended(&mut self) -> Ended {
         let status = self.wait_for_end();
-        for reader in self.readers.drain(..) {
-            let _ = reader.join();
-        }
         let text = |ring: &Ring| {
             let lines = ring.lock().expect("no reader panics");
             lines.iter().map(|line| format!("{line}\n")).collect()
@@ -228,13 +225,18 @@ impl Process {
     /// Waits for its end by itself, such as at a crash point.
     pub fn wait_for_end(&mut self) -> ExitStatus {
         let start = Instant::now();
-        loop {
+        let status = loop {
             if let Some(status) = self.child.try_wait().expect("the child is ours") {
-                return status;
+                break status;
             }
             assert!(start.elapsed() < DEADLINE, "{} does not end:\n{}", self.name, self.said());
             std::thread::sleep(Duration::from_millis(10));
+        };
+        // What it said last has been read, too.
+        for reader in self.readers.drain(..) {
+            let _ = reader.join();
         }
+        status
     }
 
     /// What it has said last on standard error.
