@@ -119,10 +119,9 @@ impl Retired {
     /// # Errors
     /// [`OpenError`].
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        let latch = Latch::open(dir)?;
-        // Names that came out of the cache only must not be relied on.
+        let mut latch = Latch::open(dir)?;
         let firsts = list(dir)
-            .and_then(|firsts| durable::sync_dir(dir).map(|()| firsts))
+            .and_then(|firsts| latch.barrier(&File::open(dir)?).map(|()| firsts))
             .map_err(|error| OpenError::io("list", dir, error))?;
         Ok(Retired::Files { dir: dir.to_owned(), latch, firsts, end: 0 })
     }
