@@ -306,7 +306,9 @@ async fn a_reader_overtaken_by_truncation_is_told_and_gets_no_hole() {
     };
     assert_eq!(seen, (0..seen.len() as i64).collect::<Vec<_>>(), "a hole");
     let refusal = refused(Err::<(), _>(status), Reason::CursorExpired);
-    assert_eq!((refusal.number("floor"), refusal.number("next")), (981, 1001));
+    let floor = refusal.number("floor");
+    assert!(floor > seen.len() as i64, "what came next is gone: {refusal:?}");
+    assert_eq!(refusal.number("next"), floor + 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use counterfoil::proto::pb::ReplayRequest;
+use counterfoil::proto::pb::{ReplayRequest, StartAt, replay_request::Start};
 
 use crate::harness::{
     events::{adjusted, adjustments, cursors, sequences},
@@ -26,12 +26,16 @@ fn killing(trace: &Path, n: usize) -> Vec<std::ffi::OsString> {
     strace(trace, &["-e", &only, "-e", &inject])
 }
 
+/// Segments and retired receipts come and go with every publish.
+const RESTLESS: &str = "[logs.main]\nmax_events = 2\nsegment_bytes = 1\n";
+const EVENTS: i64 = 6;
+
 /// Says whether the run came to its end before the n-th call.
-async fn publisher_is_killed_at(n: usize) -> bool {
+async fn publisher_is_killed_at(config: &str, n: usize) -> bool {
     println!("call number {n}");
     let dir = directory();
-    let setup = Publisher::at(dir.path());
-    let mut answered = BTreeMap::new();
+    let setup = Publisher::at(dir.path()).config(config);
+    let mut receipts = Vec::new();
     let mut acked = -1;
     let survived = match setup.clone().wrapped(killing(&dir.path().join("strace"), n)).try_start() {
         Err(ended) => {
@@ -39,44 +43,55 @@ async fn publisher_is_killed_at(n: usize) -> bool {
             false
         }
         Ok(mut publisher) => {
-            let mut receipts = Vec::new();
-            for k in 0..4 {
+            for k in 0..EVENTS {
                 if let Ok(one) = publisher.publish(vec![adjusted(&format!("k{k}"), "a", 1)]).await {
                     receipts.extend(one);
                 }
             }
-            let replay = ReplayRequest { receiver: "r".into(), follow: true, ..Default::default() };
-            if receipts.len() == 4
+            let start = Some(Start::StartAt(StartAt::Oldest.into()));
+            let replay = ReplayRequest { receiver: "r".into(), start, ..Default::default() };
+            if receipts.len() == EVENTS as usize
                 && let Ok(frames) = publisher.replay(replay).await
             {
                 let session = frames.started.session.expect("always set");
                 for cursor in cursors(&receipts) {
-                    if publisher.ack("r", session, &cursor).await.is_ok() {
-                        acked = cursor.sequence.expect("always set");
+                    if let Ok(answer) = publisher.ack("r", session, &cursor).await {
+                        acked = answer.acked.and_then(|cursor| cursor.sequence).expect("a place");
                     }
                 }
             }
-            answered.extend(receipts.into_iter().map(|receipt| (receipt.key.clone(), receipt)));
             publisher.process.runs()
         }
     };
     let publisher = setup.start();
-    let found = publisher.everything().await;
-    assert_eq!(sequences(&found), (0..found.len() as i64).collect::<Vec<_>>());
-    assert!(found.len() >= answered.len() && found.len() <= 4, "{} found", found.len());
+    let log = publisher.log().await;
+    let next = log.next_sequence.expect("always set");
+    assert!(next >= receipts.len() as i64 && next <= EVENTS, "{next} events");
+    let retained = sequences(&publisher.everything().await);
+    assert_eq!(retained, (log.floor_sequence.expect("always set")..next).collect::<Vec<_>>());
     let known = publisher.acked("r").await.and_then(|cursor| cursor.sequence).unwrap_or(-1);
     assert!(known >= acked, "an acknowledged position went back: {known} < {acked}");
-    for k in 0..4 {
+    let answered: BTreeMap<_, _> =
+        receipts.into_iter().map(|receipt| (receipt.key.clone(), receipt)).collect();
+    for k in 0..EVENTS {
         let repeat = publisher.accepts(adjusted(&format!("k{k}"), "a", 1)).await;
         if let Some(first) = answered.get(&repeat.key) {
-            assert_eq!(
-                (repeat.sequence, &repeat.accept_time),
-                (first.sequence, &first.accept_time)
-            );
+            assert_eq!(repeat.sequence, first.sequence);
+            assert_eq!(repeat.accept_time, first.accept_time);
         }
     }
-    assert_eq!(publisher.log().await.next_sequence, Some(4));
+    assert_eq!(publisher.log().await.next_sequence, Some(EVENTS), "each intent once");
     survived
+}
+
+/// Runs for N = 1, 2, … until a run comes to its end.
+async fn until_it_survives(mut run: impl AsyncFnMut(usize) -> bool) {
+    let mut n = 1;
+    while !run(n).await {
+        n += 1;
+        assert!(n < 500, "a short run");
+    }
+    assert!(n > 10, "nothing was done in {n} calls");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,12 +99,15 @@ async fn the_publisher_is_killed_at_every_call() {
     if !has("strace") {
         skip!("strace is missing");
     }
-    let mut n = 1;
-    while !publisher_is_killed_at(n).await {
-        n += 1;
-        assert!(n < 500, "a short run");
+    until_it_survives(async |n| publisher_is_killed_at("", n).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_publisher_is_killed_at_every_call_while_segments_come_and_go() {
+    if !has("strace") {
+        skip!("strace is missing");
     }
-    assert!(n > 10, "nothing was done in {n} calls");
+    until_it_survives(async |n| publisher_is_killed_at(RESTLESS, n).await).await;
 }
 
 /// Says whether the run came to its end before the n-th call.
@@ -140,10 +158,5 @@ async fn the_receiver_is_killed_at_every_call() {
     if !has("strace") {
         skip!("strace is missing");
     }
-    let mut n = 1;
-    while !receiver_is_killed_at(n).await {
-        n += 1;
-        assert!(n < 500, "a short run");
-    }
-    assert!(n > 10, "nothing was done in {n} calls");
+    until_it_survives(receiver_is_killed_at).await;
 }
