@@ -12,14 +12,30 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Sleep, sleep},
 };
 use tokio_stream::Stream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// A connection that counts against the cap for as long as it lives.
+use crate::proto::limits::PREFACE_TIMEOUT;
+
+/// Bytes that every HTTP/2 connection starts with (RFC 9113, section 3.4).
+const PREFACE_BYTES: usize = 24;
+
+/// A connection that counts against the cap for as long as it lives, which is not
+/// long if it says nothing.
 pub(super) struct Connection {
     stream: TcpStream,
+    /// Until the preface is whole: how much of it is missing, and until when it may be.
+    preface: Option<(usize, Pin<Box<Sleep>>)>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, permit: OwnedSemaphorePermit) -> Self {
+        let preface = Some((PREFACE_BYTES, Box::pin(sleep(PREFACE_TIMEOUT))));
+        Connection { stream, preface, _permit: permit }
+    }
 }
 
 /// Descriptors beside those of connections: files, databases, the runtime's own.
@@ -58,7 +74,7 @@ pub(super) fn accept(
                 }
             }
         };
-        let connection = accepted.map(|stream| Connection { stream, _permit: permit });
+        let connection = accepted.map(|stream| Connection::new(stream, permit));
         Some((connection, (listener, permits)))
     })
 }
@@ -77,7 +93,16 @@ impl AsyncRead for Connection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        let Some((missing, deadline)) = &mut self.preface else { return read };
+        *missing = missing.saturating_sub(buf.filled().len() - before);
+        if *missing == 0 {
+            self.preface = None;
+        } else if deadline.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
     }
 }
 
@@ -108,5 +133,32 @@ impl AsyncWrite for Connection {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_says_nothing_is_closed_and_makes_room() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let mut accepted = Box::pin(accept(listener, 1));
+        let _silent = TcpStream::connect(address).await.expect("connected");
+        let mut silent = accepted.next().await.expect("one").expect("accepted");
+        let error = silent.read_u8().await.expect_err("nothing was said");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(silent);
+
+        let mut speaking = TcpStream::connect(address).await.expect("connected");
+        let mut connection = accepted.next().await.expect("one more").expect("accepted");
+        speaking.write_all(&[7; PREFACE_BYTES]).await.expect("written");
+        let mut preface = [0; PREFACE_BYTES];
+        connection.read_exact(&mut preface).await.expect("said in time");
+        assert!(connection.preface.is_none());
     }
 }

@@ -40,7 +40,7 @@ pub async fn serve(listener: TcpListener, service: Service) -> Result<(), Failur
     connections::allow_descriptors(MAX_CONNECTIONS);
     let Service { routes, names, healthy, ending } = service;
     let (health, health_service) = tonic_health::server::health_reporter();
-    let health_task = tokio::spawn(report_health(health, names, healthy, ending.clone()));
+    tokio::spawn(report_health(health, names, healthy, ending.clone()));
     let mut routes = routes;
     routes.add_service(health_service);
     add_reflection(&mut routes, names)?;
@@ -72,9 +72,11 @@ pub async fn serve(listener: TcpListener, service: Service) -> Result<(), Failur
     ending.cancel();
     match tokio::time::timeout(DRAIN, &mut server).await {
         Ok(ended) => flatten(ended)?,
-        Err(_) => tracing::warn!("callers still connected after {DRAIN:?}; ending without them"),
+        Err(_) => {
+            tracing::warn!("callers still connected after {DRAIN:?}; ending without them");
+            server.abort();
+        }
     }
-    health_task.abort();
     Ok(())
 }
 
@@ -121,6 +123,11 @@ async fn report_health(
             health.set_service_status(*name, status).await;
         }
         if ending.is_cancelled() {
+            // Ends the streams of those who watch; the last thing they see is NOT_SERVING.
+            for name in names.iter().chain(&[""]) {
+                let mut health = health.clone();
+                health.clear_service_status(name).await;
+            }
             return;
         }
         tokio::select! {

@@ -64,6 +64,11 @@ pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 pub const MAX_CONCURRENT_STREAMS: u32 = 1_024;
 /// Connections that one service holds open.
 pub const MAX_CONNECTIONS: usize = 1_024;
+/// Calls of the publisher that are worked on at a time, over all connections; more
+/// wait on their connections. Streams count until they have started.
+pub const MAX_CALLS: usize = 256;
+/// A connection has to say that it speaks HTTP/2 within this time.
+pub const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of headers that one request may have.
 pub const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
 /// Stream resets that a peer may provoke before its connection is closed.
@@ -73,7 +78,7 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// A ping without an answer ends the connection after this time.
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A process that was told to end does so within this time.
-pub const DRAIN: Duration = Duration::from_secs(4);
+pub const DRAIN: Duration = Duration::from_secs(3);
 
 const _: () = {
     // One request always fits one group.

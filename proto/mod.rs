@@ -3,6 +3,7 @@
 pub mod chain;
 pub mod crash;
 pub mod event;
+pub mod inventory;
 pub mod limits;
 pub mod refusal;
 pub mod wire;

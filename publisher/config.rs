@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::{
     log::segment,
+    payloads::Payloads,
     retention::{Limits, WhenFull},
 };
 use crate::{
@@ -79,6 +80,8 @@ pub struct LogSettings {
     pub limits: Limits,
     /// Size of a file of events, in bytes.
     pub segment_bytes: u64,
+    /// What its payloads may be.
+    pub payloads: Payloads,
 }
 
 impl Flags {
@@ -132,6 +135,7 @@ struct LogSection {
     when_full: Option<Rule>,
     #[serde(deserialize_with = "bytes")]
     segment_bytes: Option<u64>,
+    payloads: Option<PayloadsName>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -139,6 +143,13 @@ struct LogSection {
 enum Rule {
     DropOldest,
     Reject,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum PayloadsName {
+    Inventory,
+    Any,
 }
 
 impl LogSection {
@@ -156,6 +167,10 @@ impl LogSection {
             segment_bytes: self
                 .segment_bytes
                 .unwrap_or_else(|| segment::Options::default().segment_bytes),
+            payloads: match self.payloads {
+                None | Some(PayloadsName::Inventory) => Payloads::Inventory,
+                Some(PayloadsName::Any) => Payloads::Any,
+            },
         }
     }
 }

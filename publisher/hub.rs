@@ -19,6 +19,7 @@ use super::{
         EventLog, Extent, LogReader, OpenError,
         segment::{Options, SegmentLog},
     },
+    payloads::Payloads,
     positions::Positions,
     publish::{Parts, Publisher},
     receipts::Receipts,
@@ -37,6 +38,8 @@ pub struct Log {
     pub name: Arc<str>,
     /// Its bounds.
     pub limits: Limits,
+    /// What its payloads may be.
+    pub payloads: Payloads,
     /// Reads what is on stable storage.
     pub reader: Arc<dyn LogReader>,
     /// The newest extent: a hint that there is more to read.
@@ -87,6 +90,7 @@ impl Log {
     pub fn start(
         name: &str,
         limits: Limits,
+        payloads: Payloads,
         storage: Storage,
         healthy: watch::Sender<bool>,
         ending: CancellationToken,
@@ -108,8 +112,18 @@ impl Log {
         };
         let (publisher, appender) = Publisher::start(parts)?;
         let name = name.into();
-        let log =
-            Log { name, limits, reader, extent, receipts, publisher, receivers, halt, ending };
+        let log = Log {
+            name,
+            limits,
+            payloads,
+            reader,
+            extent,
+            receipts,
+            publisher,
+            receivers,
+            halt,
+            ending,
+        };
         Ok((log, [appender, keeper]))
     }
 }
@@ -147,11 +161,15 @@ impl Hub {
             }
             let options = Options { segment_bytes: settings.segment_bytes };
             let storage = Storage::open(&log_dir, options)?;
-            let (log, started) =
-                Log::start(name, settings.limits.clone(), storage, healthy.clone(), ending.clone())
-                    .map_err(|error| {
-                        Failure::Runtime(format!("no thread for log {name}: {error}"))
-                    })?;
+            let (log, started) = Log::start(
+                name,
+                settings.limits.clone(),
+                settings.payloads,
+                storage,
+                healthy.clone(),
+                ending.clone(),
+            )
+            .map_err(|error| Failure::Runtime(format!("no thread for log {name}: {error}")))?;
             let Extent { floor, next, .. } = log.reader.extent();
             tracing::info!(log = name, floor, next, "opened");
             logs.insert(name.clone(), log);

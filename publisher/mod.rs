@@ -12,6 +12,7 @@ pub mod halt;
 pub mod hub;
 pub mod log;
 pub mod oldest;
+pub mod payloads;
 pub mod positions;
 pub mod publish;
 pub mod receipts;

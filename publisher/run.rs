@@ -4,7 +4,8 @@ use std::{path::Path, time::Duration};
 
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
-use tonic::service::RoutesBuilder;
+use tonic::service::{LayerExt as _, RoutesBuilder};
+use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer};
 
 use super::{
     config::Settings,
@@ -15,7 +16,10 @@ use super::{
 };
 use crate::{
     process::{self, Failure},
-    proto::{limits::MAX_MESSAGE_BYTES, pb::publisher_service_server::PublisherServiceServer},
+    proto::{
+        limits::{MAX_CALLS, MAX_MESSAGE_BYTES},
+        pb::publisher_service_server::PublisherServiceServer,
+    },
 };
 
 /// The threads get this long to end after the last call has.
@@ -31,9 +35,11 @@ pub async fn run(settings: Settings, listener: TcpListener) -> Result<(), Failur
     let ending = CancellationToken::new();
     let (hub, threads) = Hub::open(&dir, &settings.logs, &healthy_sender, &ending)?;
     let mut routes = RoutesBuilder::default();
-    routes.add_service(
-        PublisherServiceServer::new(Service::new(hub)).max_decoding_message_size(MAX_MESSAGE_BYTES),
-    );
+    let service =
+        PublisherServiceServer::new(Service::new(hub)).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    // Bounds the memory of requests that wait: beyond it they are not even decoded.
+    let calls = GlobalConcurrencyLimitLayer::new(MAX_CALLS);
+    routes.add_service(ServiceBuilder::new().layer(calls).named_layer(service));
     let names = &["counterfoil.v1.PublisherService"];
     process::serve(listener, process::Service { routes, names, healthy, ending }).await?;
     join(threads).await;

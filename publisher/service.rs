@@ -49,7 +49,9 @@ impl PublisherService for Service {
     ) -> Result<Response<pb::PublishResponse>, Status> {
         let pb::PublishRequest { log, events } = request.into_inner();
         let log = self.log(&log)?;
-        let receipts = log.publisher.publish(intents(events)?).await?;
+        let intents = intents(events)?;
+        log.payloads.check(&intents)?;
+        let receipts = log.publisher.publish(intents).await?;
         Ok(Response::new(pb::PublishResponse {
             receipts: receipts.into_iter().map(receipt).collect(),
         }))

@@ -10,6 +10,7 @@ use super::{
     group::Receipt,
     hub::{Log, Storage},
     log::{EventLog as _, Extent, memory::MemoryLog},
+    payloads::Payloads,
     positions::Positions,
     receipts::Receipts,
     retention::{Limits, WhenFull},
@@ -73,7 +74,8 @@ pub fn start(limits: Limits) -> Running {
     let (healthy_sender, healthy) = watch::channel(true);
     let ending = CancellationToken::new();
     let (log, _threads) =
-        Log::start("main", limits, storage, healthy_sender, ending).expect("there are threads");
+        Log::start("main", limits, Payloads::Any, storage, healthy_sender, ending)
+            .expect("there are threads");
     Running { log, engine, healthy }
 }
 

@@ -1,13 +1,13 @@
 //! The built-in projection: stock by item, reservations, and a running total.
 
-use std::ops::RangeInclusive;
-
 use rusqlite::{Connection, OptionalExtension as _, params};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::projection::{Applied, DeclaredQuery, Fault, Projection};
-use crate::proto::event::{DataKind, Event};
+use crate::proto::{
+    event::{Event, Intent},
+    inventory::{self, Movement},
+};
 
 /// `stock.adjusted` and `stock.reserved`, both on subject = item.
 #[derive(Debug, Clone, Copy)]
@@ -42,10 +42,15 @@ impl Projection for Inventory {
     }
 
     fn apply(&self, tables: &Connection, event: &Event) -> Result<Applied, Fault> {
-        match event.intent.event_type.as_str() {
-            "stock.adjusted" => adjust(tables, event),
-            "stock.reserved" => reserve(tables, event),
-            _ => Ok(Applied::Ignored),
+        let intent = &event.intent;
+        match inventory::read(intent)
+            .map_err(|unreadable| Fault::Payload(unreadable.to_string()))?
+        {
+            Some(Movement::Adjusted { delta }) => adjust(tables, &intent.subject, delta),
+            Some(Movement::Reserved { task, quantity, expected_version }) => {
+                reserve(tables, intent, &task, quantity, expected_version)
+            }
+            None => Ok(Applied::Ignored),
         }
     }
 
@@ -72,15 +77,8 @@ impl Projection for Inventory {
     }
 }
 
-/// `stock.adjusted {delta}`. May leave less than nothing: it states what was found.
-fn adjust(tables: &Connection, event: &Event) -> Result<Applied, Fault> {
-    #[derive(Deserialize)]
-    struct Adjusted {
-        delta: Option<Value>,
-    }
-    let Adjusted { delta } = payload(event)?;
-    let delta = integer(delta, "delta", -1_000..=1_000)?;
-    let item = item(event)?;
+/// May leave less than nothing: it states what was found.
+fn adjust(tables: &Connection, item: &str, delta: i64) -> Result<Applied, Fault> {
     // STRICT columns refuse what would no longer be an integer, so overflow is a fault.
     tables
         .prepare_cached(
@@ -93,19 +91,13 @@ fn adjust(tables: &Connection, event: &Event) -> Result<Applied, Fault> {
     Ok(Applied::Done(None))
 }
 
-/// `stock.reserved {task, quantity, expected_version}`.
-fn reserve(tables: &Connection, event: &Event) -> Result<Applied, Fault> {
-    #[derive(Deserialize)]
-    struct Reserved {
-        task: Option<Value>,
-        quantity: Option<Value>,
-        expected_version: Option<Value>,
-    }
-    let Reserved { task, quantity, expected_version } = payload(event)?;
-    let task = text(task, "task")?;
-    let quantity = integer(quantity, "quantity", 1..=1_000)?;
-    let expected_version = integer(expected_version, "expected_version", 0..=i64::MAX)?;
-    let item = item(event)?;
+fn reserve(
+    tables: &Connection,
+    Intent { key, subject: item, .. }: &Intent,
+    task: &str,
+    quantity: i64,
+    expected_version: i64,
+) -> Result<Applied, Fault> {
     let stock: Option<(i64, i64)> = tables
         .prepare_cached("SELECT available, version FROM stock WHERE item = ?1")?
         .query_row([item], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -131,60 +123,8 @@ fn reserve(tables: &Connection, event: &Event) -> Result<Applied, Fault> {
         .prepare_cached(
             "INSERT INTO reservation (key, task, item, quantity) VALUES (?1, ?2, ?3, ?4)",
         )?
-        .execute(params![event.intent.key, task, item, quantity])?;
+        .execute(params![key, task, item, quantity])?;
     Ok(Applied::Done(Some(json!({"available": available, "version": version}))))
-}
-
-fn payload<'a, T: Deserialize<'a>>(event: &'a Event) -> Result<T, Fault> {
-    if event.intent.kind != DataKind::Json {
-        return Err(Fault::Payload("data: is binary, a JSON object was expected".to_owned()));
-    }
-    // Looked at here, because a list would do for a structure too.
-    if event.intent.data.trim_ascii_start().first() != Some(&b'{') {
-        return Err(Fault::Payload("data: is not a JSON object, which was expected".to_owned()));
-    }
-    serde_json::from_slice(&event.intent.data)
-        .map_err(|error| Fault::Payload(format!("data: is not the JSON object expected: {error}")))
-}
-
-fn item(event: &Event) -> Result<&str, Fault> {
-    match event.intent.subject.as_str() {
-        "" => Err(Fault::Payload("subject: is empty, an item was expected".to_owned())),
-        item => Ok(item),
-    }
-}
-
-fn integer(value: Option<Value>, field: &str, allowed: RangeInclusive<i64>) -> Result<i64, Fault> {
-    let found = match &value {
-        None => "is missing".to_owned(),
-        Some(value) => match value.as_i64() {
-            Some(number) if allowed.contains(&number) => return Ok(number),
-            _ => format!("is {}", shortened(value)),
-        },
-    };
-    let (least, most) = (allowed.start(), allowed.end());
-    Err(Fault::Payload(format!("{field}: {found}, an integer from {least} to {most} was expected")))
-}
-
-fn text(value: Option<Value>, field: &str) -> Result<String, Fault> {
-    match value {
-        Some(Value::String(text)) if !text.is_empty() && text.len() <= MAX_TASK_BYTES => Ok(text),
-        None => Err(Fault::Payload(format!("{field}: is missing, text was expected"))),
-        Some(other) => Err(Fault::Payload(format!(
-            "{field}: is {}, text of 1 to {MAX_TASK_BYTES} bytes was expected",
-            shortened(&other)
-        ))),
-    }
-}
-
-const MAX_TASK_BYTES: usize = 256;
-
-fn shortened(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(40) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
 }
 
 #[cfg(test)]

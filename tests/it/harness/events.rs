@@ -1,5 +1,6 @@
 //! Events as the stories tell of them.
 
+use bytes::Bytes;
 use counterfoil::proto::{
     chain,
     pb::{Cursor, Event, NewEvent, Receipt, new_event::Data},
@@ -26,6 +27,12 @@ pub fn adjusted(key: &str, item: &str, delta: i64) -> NewEvent {
 pub fn reserved(key: &str, item: &str, task: &str, quantity: i64, version: i64) -> NewEvent {
     let json = format!(r#"{{"task":"{task}","quantity":{quantity},"expected_version":{version}}}"#);
     event(key, "stock.reserved", item, &json)
+}
+
+/// Bytes that say nothing of stock.
+pub fn blob(key: &str, bytes: impl Into<Bytes>) -> NewEvent {
+    let data = Some(Data::Binary(bytes.into()));
+    NewEvent { data, ..event(key, "file.stored", "x", "") }
 }
 
 /// Many adjustments by one, keys `PREFIX-0` and so on.

@@ -3,7 +3,12 @@
 use counterfoil::proto::pb::{NewEvent, Receipt};
 use tempfile::TempDir;
 
-use super::{ledger::Ledger, publisher::Publisher, receiver::Receiver, wait::wait_until};
+use super::{
+    ledger::Ledger,
+    publisher::{Publisher, Setup},
+    receiver::Receiver,
+    wait::wait_until,
+};
 
 /// A directory that goes away with the test.
 pub fn directory() -> TempDir {
@@ -20,8 +25,13 @@ pub struct Pair {
 impl Pair {
     /// Both with embedded defaults.
     pub fn start() -> Pair {
+        Pair::with(|publisher| publisher)
+    }
+
+    /// The same, the publisher configured otherwise.
+    pub fn with(configured: impl FnOnce(Setup) -> Setup) -> Pair {
         let dir = directory();
-        let publisher = Publisher::start(dir.path());
+        let publisher = configured(Publisher::at(dir.path())).start();
         let receiver = Receiver::start(dir.path(), &publisher.url());
         Pair { receiver, publisher, dir }
     }

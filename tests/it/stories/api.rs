@@ -278,7 +278,7 @@ async fn a_query_waits_for_the_sequence_it_is_given() {
 /// Who watches is told now, and of changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_tells_of_changes_and_health_follows_the_state() {
-    let pair = Pair::start();
+    let pair = Pair::with(|publisher| publisher.config("[logs.main]\npayloads = \"any\""));
     pair.receiver.waits_for_state(ReceiverState::Live).await;
     let mut client = pair.receiver.client.clone();
     let mut watch = client.watch_status(WatchStatusRequest {}).await.expect("a watch").into_inner();

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tonic::{Code, Request};
 
 use crate::harness::{
-    events::{adjusted, adjustments, at_version, event as new, sequences},
+    events::{adjusted, adjustments, at_version, blob, event as new, reserved, sequences},
     pair::directory,
     publisher::{Publisher, client, publish},
     refusal::refused,
@@ -227,10 +227,7 @@ async fn api_06_payloads_come_back_byte_for_byte() {
         time: Some(Timestamp { seconds: -1, nanos: 999_999_999 }),
         ..new("k2", "sample.made", "", odd)
     };
-    let binary = NewEvent {
-        data: Some(new_event::Data::Binary(unknown.to_vec().into())),
-        ..adjusted("k1", "x", 1)
-    };
+    let binary = blob("k1", unknown.to_vec());
     publisher.publish(vec![binary, text.clone()]).await.expect("accepted");
     let publisher = publisher.restart();
     let events = publisher.everything().await;
@@ -277,6 +274,16 @@ async fn bad_input_is_refused_with_its_field_and_its_limit() {
         ("json.n", "json_text", NewEvent { data: number(9_007_199_254_740_992.0), ..good() }),
         ("json.n", "json_text", NewEvent { data: number(-1e300), ..good() }),
         ("json.n", "finite", NewEvent { data: number(f64::INFINITY), ..good() }),
+        ("data.delta", "-1000 to 1000", adjusted("k2", "x", 1_001)),
+        ("data.delta", "-1000 to 1000", adjusted("k2", "x", -1_001)),
+        (
+            "data.delta",
+            "integer",
+            NewEvent { data: text("{\"delta\":0.5}"), ..adjusted("k2", "x", 1) },
+        ),
+        ("data", "object", NewEvent { data: text("[1]"), ..adjusted("k2", "x", 1) }),
+        ("subject", "item", adjusted("k2", "", 1)),
+        ("data.quantity", "1 to 1000", reserved("k2", "x", "t", 1_001, 1)),
     ];
     for (field, limit, event) in cases {
         let refusal =
@@ -286,7 +293,7 @@ async fn bad_input_is_refused_with_its_field_and_its_limit() {
         assert!(refusal.message.contains(limit), "{limit:?} is missing in {refusal:?}");
     }
     let large = vec![b'x'; MAX_DATA_BYTES + 1];
-    let large = NewEvent { data: Some(new_event::Data::Binary(large.into())), ..good() };
+    let large = blob("k", large);
     let refusal = refused(publisher.publish(vec![large]).await, Reason::EventTooLarge);
     assert_eq!(refusal.number("limit"), MAX_DATA_BYTES as i64);
     let refusal = refused(publisher.publish(Vec::new()).await, Reason::InvalidField);
@@ -297,10 +304,7 @@ async fn bad_input_is_refused_with_its_field_and_its_limit() {
     );
     assert_eq!(refusal.number("limit"), MAX_BATCH_EVENTS as i64);
     let half = vec![b'x'; MAX_DATA_BYTES];
-    let halves = ["h1", "h2", "h3"].map(|key| NewEvent {
-        data: Some(new_event::Data::Binary(half.clone().into())),
-        ..adjusted(key, "x", 1)
-    });
+    let halves = ["h1", "h2", "h3"].map(|key| blob(key, half.clone()));
     refused(publisher.publish(halves.to_vec()).await, Reason::BatchTooLarge);
     refused(publish(&publisher.client, "elsewhere", vec![good()]).await, Reason::LogNotFound);
     refused(publish(&publisher.client, "../main", vec![good()]).await, Reason::InvalidField);
@@ -318,10 +322,7 @@ async fn bad_input_is_refused_with_its_field_and_its_limit() {
 async fn an_oversized_message_is_refused_by_the_transport() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
-    let huge = NewEvent {
-        data: Some(new_event::Data::Binary(vec![0; 8 << 20].into())),
-        ..adjusted("k", "x", 1)
-    };
+    let huge = blob("k", vec![0; 8 << 20]);
     let status = publisher.publish(vec![huge]).await.expect_err("8 MiB in one message");
     assert!(
         matches!(status.code(), Code::OutOfRange | Code::ResourceExhausted | Code::InvalidArgument),
@@ -337,10 +338,7 @@ async fn the_largest_batch_goes_there_and_back() {
     let publisher = Publisher::start(dir.path());
     publisher.publish(adjustments("m", MAX_BATCH_EVENTS)).await.expect("the most events");
     let half = vec![b'x'; MAX_DATA_BYTES - 1024];
-    let halves = ["h1", "h2"].map(|key| NewEvent {
-        data: Some(new_event::Data::Binary(half.clone().into())),
-        ..adjusted(key, "x", 1)
-    });
+    let halves = ["h1", "h2"].map(|key| blob(key, half.clone()));
     publisher.publish(halves.to_vec()).await.expect("the most bytes");
     let events: Vec<Event> = publisher.everything().await;
     assert_eq!(sequences(&events), (0..1002).collect::<Vec<_>>());

@@ -5,8 +5,8 @@ use std::time::Duration;
 use counterfoil::proto::{
     limits::MAX_FRAME_BYTES,
     pb::{
-        Cursor, DataForm, NewEvent, Receipt, ReplayRequest, StartAt, event, new_event::Data,
-        replay_request::Start, replay_response::Frame,
+        Cursor, DataForm, NewEvent, Receipt, ReplayRequest, StartAt, event, replay_request::Start,
+        replay_response::Frame,
     },
     refusal::{Reason, reason_of},
 };
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 
 use crate::harness::{
-    events::{adjusted, adjustments, cursors, event as new, sequences},
+    events::{adjusted, adjustments, blob, cursors, event as new, sequences},
     pair::{Pair, directory},
     proxy::{Link, Proxy},
     publisher::{Client, Publisher, client, open_replay},
@@ -157,7 +157,7 @@ async fn a_limit_ends_the_stream_and_types_leave_out_the_rest() {
     let publisher = Publisher::start(dir.path());
     let mixed: Vec<_> = (0..40)
         .map(|n| {
-            let kind = if n % 4 == 0 { "door.opened" } else { "stock.adjusted" };
+            let kind = if n % 4 == 0 { "door.opened" } else { "door.closed" };
             new(&format!("k{n}"), kind, "x", "{}")
         })
         .collect();
@@ -189,7 +189,7 @@ async fn payloads_come_in_the_form_asked_for() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
     let large = "{\"n\":9007199254740993}";
-    let binary = NewEvent { data: Some(Data::Binary(vec![1, 2].into())), ..adjusted("k2", "x", 1) };
+    let binary = blob("k2", vec![1, 2]);
     publisher
         .publish(vec![adjusted("k0", "x", 1), new("k1", "t", "x", large), binary])
         .await
@@ -263,7 +263,7 @@ fn slow(publisher: &Publisher) -> Client {
 }
 
 fn large(key: &str) -> NewEvent {
-    NewEvent { data: Some(Data::Binary(vec![7; 16 * 1024].into())), ..adjusted(key, "x", 1) }
+    blob(key, vec![7; 16 * 1024])
 }
 
 /// RPL-02: wake-ups are hints; whatever happens, events are read from the log.
@@ -315,8 +315,7 @@ async fn a_reader_overtaken_by_truncation_is_told_and_gets_no_hole() {
 async fn frames_stay_under_a_mebibyte() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
-    let half =
-        NewEvent { data: Some(Data::Binary(vec![7; 500 * 1024].into())), ..adjusted("h0", "x", 1) };
+    let half = blob("h0", vec![7; 500 * 1024]);
     for n in 0..4 {
         publisher.accepts(NewEvent { key: format!("h{n}"), ..half.clone() }).await;
         publisher.publish(adjustments(&format!("s{n}"), 600)).await.expect("accepted");

@@ -1,13 +1,13 @@
 //! Bounds: what is dropped, what is refused, and what is never forgotten.
 
 use counterfoil::proto::{
-    pb::{Cursor, NewEvent, PublishOutcome, ReceiptState, new_event::Data},
+    pb::{Cursor, NewEvent, PublishOutcome, ReceiptState},
     refusal::Reason,
 };
 use prost_types::Timestamp;
 
 use crate::harness::{
-    events::{adjusted, adjustments, at_version, cursors, sequences},
+    events::{adjusted, adjustments, at_version, blob, cursors, sequences},
     pair::directory,
     publisher::Publisher,
     refusal::refused,
@@ -16,7 +16,7 @@ use crate::harness::{
 
 /// An event whose payload has this many bytes.
 fn sized(key: &str, bytes: usize) -> NewEvent {
-    NewEvent { data: Some(Data::Binary(vec![7; bytes].into())), ..adjusted(key, "x", 1) }
+    blob(key, vec![7; bytes])
 }
 
 /// LOG-02: a number is issued once, also when nothing of the log remains.
