@@ -21,3 +21,18 @@ pub fn start_logging() {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
 }
+
+/// Runs a service to its end. A blocking call that still runs then, such as a
+/// read, does not hold up the end.
+///
+/// # Errors
+/// The service's own, or [`Failure::Runtime`] when there are no threads.
+pub fn block_on(service: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Runtime(format!("no threads to run on: {error}")))?;
+    let ended = runtime.block_on(service);
+    runtime.shutdown_background();
+    ended
+}

@@ -24,15 +24,8 @@ fn main() -> ExitCode {
 
 fn serve(flags: Flags) -> Result<(), Failure> {
     let settings = flags.settle()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Runtime(format!("no threads to run on: {error}")))?;
-    let ended = runtime.block_on(async {
+    process::block_on(async {
         let listener = process::bind(&settings.listen).await?;
         run::run(settings, listener).await
-    });
-    // A read that still runs does not hold up the end.
-    runtime.shutdown_background();
-    ended
+    })
 }
