@@ -6,6 +6,7 @@ use std::{path::Path, sync::Arc, thread, time::Duration};
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
     time::timeout,
 };
 use tokio_util::sync::CancellationToken;
@@ -77,9 +78,9 @@ pub async fn run(
         session,
         ending: ending.clone(),
     };
-    tokio::spawn(replay.keep());
     let acks = Acks { log, name, board, session: open_session, ending: ending.clone() };
-    tokio::spawn(acks.keep());
+    let replay = alive("the task that receives events", tokio::spawn(replay.keep()), &ending);
+    let acks = alive("the task that acknowledges", tokio::spawn(acks.keep()), &ending);
 
     let served = async {
         let served = process::serve(listener, shown).await;
@@ -99,7 +100,7 @@ pub async fn run(
         }
         Ok(early)
     };
-    let (served, closed) = tokio::join!(served, closed);
+    let (served, closed, replay, acks) = tokio::join!(served, closed, replay, acks);
     served?;
     match closed {
         Ok(Ok(Err(why))) => {
@@ -108,14 +109,28 @@ pub async fn run(
             return Err(Failure::Runtime(format!("{why} {what_to_do} --db {db}`")));
         }
         Ok(Ok(Ok(()))) => {}
-        Ok(Err(_)) => {
-            let why = "the thread that applies events has died";
-            return Err(Failure::Runtime(format!("{why}; what is committed stands, start again")));
-        }
+        Ok(Err(_)) => return Err(died("the thread that applies events")),
         // As good as a crash, which costs nothing but a longer start.
         Err(_) => tracing::warn!("the database is still busy; ending without closing it"),
     }
-    Ok(())
+    replay.and(acks)
+}
+
+/// Waits for a task. It may be over early, with nothing left to do; if it
+/// panicked, the whole receiver ends: nobody would notice what it leaves undone.
+async fn alive(
+    part: &str,
+    task: JoinHandle<()>,
+    ending: &CancellationToken,
+) -> Result<(), Failure> {
+    task.await.map_err(|_| {
+        ending.cancel();
+        died(part)
+    })
+}
+
+fn died(part: &str) -> Failure {
+    Failure::Runtime(format!("{part} has died; what is committed stands, start again"))
 }
 
 /// The database cannot be used: in which way, and what to do.
@@ -136,5 +151,23 @@ fn refused(db: &Path, error: OpenError) -> Failure {
             Failure::Runtime(format!("{why}; {what_to_do} --db {db}`"))
         }
         (Some(Trouble::Full | Trouble::Statement), _) => Failure::Runtime(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A task that is over is none of a receiver's ends; one that panicked is.
+    #[tokio::test]
+    async fn a_dead_task_ends_the_receiver() {
+        let ending = CancellationToken::new();
+        alive("a task", tokio::spawn(async {}), &ending).await.expect("over");
+        assert!(!ending.is_cancelled());
+        let dying = tokio::spawn(async { panic!("as the test wants it") });
+        let failure = alive("a task", dying, &ending).await.expect_err("dead");
+        assert!(ending.is_cancelled());
+        assert_eq!(failure.code(), 1);
+        assert!(failure.to_string().starts_with("a task has died"), "{failure}");
     }
 }

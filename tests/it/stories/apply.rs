@@ -347,6 +347,22 @@ async fn app_15_a_panic_in_the_transaction_leaves_nothing_half_done() {
     }
 }
 
+/// The part that acknowledges has died: the process says so and ends, so that a
+/// supervisor starts it again. What was committed is acknowledged then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_whose_acks_have_died_ends() {
+    let dir = directory();
+    let fake = honest(&History::of(adjustments("k", 20))).await;
+    let dying = Receiver::at(dir.path(), &fake.url()).env("FAILPOINTS", "receiver-after-ack=panic");
+    let mut receiver = dying.start();
+    let ended = receiver.process.ended();
+    assert_eq!(ended.code(), Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("the task that acknowledges has died"), "{ended:?}");
+    let receiver = receiver.successor().sound().start();
+    receiver.applies(19).await;
+    fake.waits_for_ack(19).await;
+}
+
 /// APP-04: of two processes with one name, one goes on, and the cursor never goes back.
 #[tokio::test(flavor = "multi_thread")]
 async fn app_04_an_older_process_of_the_same_name_gives_up() {
