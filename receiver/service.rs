@@ -171,7 +171,9 @@ impl ReceiverService for Service {
         if let Some(sequence) = min_sequence {
             match timeout(QUERY_PATIENCE, self.applied(sequence)).await {
                 Ok(applied) => drop(applied?),
-                Err(_) => return Err(self.not_caught_up(sequence, "yet").into()),
+                Err(_) => {
+                    return Err(self.not_applied(Reason::NotCaughtUp, sequence, "yet").into());
+                }
             }
         }
         let log = self.log.clone();
@@ -206,18 +208,17 @@ impl Service {
             () = self.ending.cancelled() => return Err(ending()),
         };
         if now.committed() < sequence {
-            return Err(self
-                .not_caught_up(sequence, "and will not be: the receiver has halted")
-                .into());
+            let how = "and will not be: the receiver has halted";
+            return Err(self.not_applied(Reason::ReceiverHalted, sequence, how).into());
         }
         Ok(now.cursor)
     }
 
-    fn not_caught_up(&self, sequence: Sequence, how: &str) -> Refusal {
+    fn not_applied(&self, reason: Reason, sequence: Sequence, how: &str) -> Refusal {
         let committed = self.board.status().borrow().committed();
         let message =
             format!("sequence {sequence} is not applied {how}; applied up to {committed}");
-        Refusal::new(Reason::NotCaughtUp, message).with("sequence", committed)
+        Refusal::new(reason, message).with("sequence", committed)
     }
 
     fn status(&self, now: &status::Status) -> pb::GetStatusResponse {

@@ -307,7 +307,7 @@ async fn a_watch_tells_of_changes_and_health_follows_the_state() {
     .await;
     let waiting =
         pair.receiver.client.clone().wait_applied(WaitAppliedRequest { sequence: 1 }).await;
-    refused(waiting, Reason::NotCaughtUp);
+    refused(waiting, Reason::ReceiverHalted);
     let restarted: Receiver = pair.receiver.restart();
     assert_eq!(
         restarted.waits_for_state(ReceiverState::Halted).await.failure.expect("why").sequence,

@@ -172,7 +172,7 @@ async fn app_08_a_poisoned_event_stops_the_receiver_before_it_and_says_so() {
         .clone()
         .wait_applied(counterfoil::proto::pb::WaitAppliedRequest { sequence: 5 })
         .await;
-    refused(waiting, Reason::NotCaughtUp);
+    refused(waiting, Reason::ReceiverHalted);
     fake.waits_for_ack(2).await;
 
     // A restart tries again, and says the same.
