@@ -270,6 +270,7 @@ impl Apply {
     /// One transaction, tried for as long as the store itself is in the way.
     /// The inner error is an event's.
     fn commit(&mut self, steps: &[Step]) -> Result<Result<(), EventFault>, Stop> {
+        let mut unfit = 0;
         for attempt in 1.. {
             self.may_go_on()?;
             let error = match self.writer.attempt(steps) {
@@ -280,16 +281,20 @@ impl Apply {
                 Err(Failed::Event(why)) => return Ok(Err(why)),
                 Err(Failed::Store(error)) => error,
                 Err(Failed::Disk(error)) => return Err(Stop::Latch(error.to_string())),
-                Err(Failed::Changed(why)) => {
-                    let message = format!("The database cannot be written to: {why}.");
-                    let reason = "STORE_CHANGED";
-                    return Err(Stop::Halt(Failure { reason, message, ..Default::default() }));
-                }
+                Err(Failed::Changed(why)) => return Err(store_changed(&why)),
             };
             tracing::debug!(%error, "the store could not take a group");
             let (reason, message) = match trouble::judge(&error) {
                 Trouble::Broken => return Err(Stop::Latch(trouble::said(&error))),
-                Trouble::Statement => return Ok(Err(EventFault::Statement(error))),
+                // Not an event's: the writer says which those are. The group
+                // stays whole, because it may have been committed as a whole.
+                Trouble::Statement => {
+                    unfit += 1;
+                    if unfit >= self.attempts {
+                        return Err(store_changed(&trouble::said(&error)));
+                    }
+                    ("STORE_BUSY", format!("The database is not fit: {}.", trouble::said(&error)))
+                }
                 Trouble::Busy => {
                     ("STORE_BUSY", format!("The database is not free: {}.", trouble::said(&error)))
                 }
@@ -378,6 +383,11 @@ impl Apply {
         }
         self.latched.map_or(Ok(()), Err)
     }
+}
+
+fn store_changed(why: &str) -> Stop {
+    let message = format!("The database cannot be written to: {why}.");
+    Stop::Halt(Failure { reason: "STORE_CHANGED", message, ..Default::default() })
 }
 
 fn next_group(pending: &mut VecDeque<Step>) -> Vec<Step> {

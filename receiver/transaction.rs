@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use super::{
     decide::{Decision, Known, Step, decide},
@@ -91,7 +91,10 @@ pub fn commit(
         if let Some(outcome) = outcome {
             committed.outcomes[outcome as usize] += 1;
         }
-        if let Step::Next { event, after } = step {
+        // Never back: a step may turn out to have been committed before.
+        if let Step::Next { event, after } = step
+            && after.sequence > last
+        {
             last = after.sequence;
             committed.event_time = event.accept_time;
             committed.cursor = Some(*after);
@@ -104,9 +107,9 @@ pub fn commit(
         }
     }
     crash::point(crash::RECEIVER_BEFORE_COMMIT);
-    transaction.commit().map_err(|error| match trouble::judge(&error) {
-        // A constraint that is checked last. The transaction has been rolled back on drop.
-        Trouble::Statement => Failed::Event(EventFault::Statement(error)),
+    transaction.commit().map_err(|error| match error.sqlite_error_code() {
+        // One that is checked last. The transaction has been rolled back on drop.
+        Some(ErrorCode::ConstraintViolation) => Failed::Event(EventFault::Statement(error)),
         _ => Failed::Unknown(error, committed),
     })?;
     if committed.cursor.is_some() {
@@ -191,6 +194,36 @@ impl EventFault {
             EventFault::Panicked => "the projection panicked".to_owned(),
             EventFault::Misbehaved(what) => (*what).to_owned(),
             EventFault::Conflict => "another event was applied at this sequence".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receiver::{
+        decide::place,
+        inventory::Inventory,
+        store,
+        testing::{adjustments, cursor_after},
+    };
+
+    /// A group that turns out to be there already, and one step of it alone:
+    /// neither has an effect, and the cursor stays.
+    #[test]
+    fn the_cursor_never_goes_back() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let store =
+            store::open(&directory.path().join("test.db"), "main", &Inventory).expect("opened");
+        let events = adjustments(0, 3);
+        let after = cursor_after(&events);
+        let (steps, _) = place(cursor_after(&[]), events, &after).expect("fits");
+        let group = commit(&store, &Inventory, None, &steps).expect("committed");
+        assert_eq!(group.cursor, Some(after));
+        for again in [&steps[..], &steps[1..2]] {
+            let group = commit(&store, &Inventory, Some(&after), again).expect("nothing to do");
+            assert_eq!((group.cursor, group.outcomes), (None, [0; 4]));
+            assert_eq!(cursor::read(&store.connection, "main").expect("readable"), Some(after));
         }
     }
 }

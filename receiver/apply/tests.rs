@@ -27,6 +27,10 @@ struct Bench {
 
 impl Bench {
     fn new(projection: impl Projection) -> Self {
+        Bench::prepared(projection, |_| {})
+    }
+
+    fn prepared(projection: impl Projection, prepare: impl FnOnce(&Connection)) -> Self {
         let directory = tempfile::tempdir().expect("temporary directory");
         let db = directory.path().join("test.db");
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -35,6 +39,7 @@ impl Bench {
             .build()
             .expect("runtime");
         let store = store::open(&db, "main", &projection).expect("opened");
+        prepare(&store.connection);
         let board = Arc::new(Board::new(None));
         let streams = Arc::new(Streams::default());
         let ending = CancellationToken::new();
@@ -345,6 +350,21 @@ fn another_writer_is_waited_for() {
     other.execute_batch("ROLLBACK").expect("released");
     assert_eq!(bench.resume(), 1);
     assert!(bench.board.status().borrow().retrying.is_none());
+}
+
+/// A store that cannot be written to is no event's fault: none is named, and
+/// the group is not taken apart.
+#[test]
+fn a_store_that_takes_nothing_blames_no_event() {
+    let bench = Bench::prepared(Inventory, |connection| {
+        connection.pragma_update(None, "query_only", true).expect("set");
+    });
+    let events = adjustments(0, 3);
+    bench.send(0, &events, cursor_after(&events));
+    let failure = bench.halted();
+    assert_eq!((failure.reason, failure.event), ("STORE_CHANGED", None));
+    assert!(failure.message.contains("SQLite code 8"), "{}", failure.message);
+    assert_eq!(bench.resume(), -1);
 }
 
 /// SQL-04: a reader that holds up the write-ahead log for a while does not
