@@ -3,7 +3,7 @@
 
 use tokio::sync::watch;
 
-use super::store::ledger::Outcome;
+use super::{apply::STORE_FAILED, store::ledger::Outcome};
 use crate::proto::{
     chain::Cursor,
     event::{Event, Sequence, Time},
@@ -132,7 +132,11 @@ impl Status {
             _ if self.halted.is_some() => State::Halted,
             _ if self.retrying.is_some() => State::Retrying,
             Link::Down(_) => State::Connecting,
-            Link::Up(Some(head)) if self.committed() >= *head => State::Live,
+            Link::Up(Some(head))
+                if self.committed() >= *head && self.lag_events().unwrap_or(0) == 0 =>
+            {
+                State::Live
+            }
             Link::Up(_) => State::CatchingUp,
         }
     }
@@ -269,11 +273,15 @@ impl Board {
         self.status.send_if_modified(|status| status.retrying.take().is_some());
     }
 
-    /// The receiver stops for good. The first failure is the one that counts.
+    /// The receiver stops for good. The first failure is the one that counts,
+    /// but for a failed disk: that one needs more than a restart, and ends acks.
     pub fn halt(&self, failure: Failure) {
         tracing::error!(reason = failure.reason, "halted: {}", failure.message);
         self.note(|status| {
-            status.halted.get_or_insert(failure);
+            let latch = failure.reason == STORE_FAILED;
+            if status.halted.is_none() || latch {
+                status.halted = Some(failure);
+            }
             status.retrying = None;
         });
         self.healthy.send_replace(false);
@@ -300,7 +308,9 @@ mod tests {
         expect(&|s| s.link = Link::Down("refused".into()), State::Connecting, "refused");
         expect(&|s| s.link = Link::Up(None), State::CatchingUp, "stored events");
         expect(&|s| s.next_sequence = Some(3), State::CatchingUp, "3 to go");
-        expect(&|s| s.link = Link::Up(Some(-1)), State::Live, "nothing to do");
+        // It has been at the head, which has moved on since.
+        expect(&|s| s.link = Link::Up(Some(-1)), State::CatchingUp, "3 to go");
+        expect(&|s| s.next_sequence = Some(0), State::Live, "nothing to do");
         expect(&|s| s.ack_refused = Some("not known".into()), State::Live, "refuses acks");
         let full = failure("DISK_FULL", "No space.");
         expect(&|s| s.retrying = Some(full.clone()), State::Retrying, "by itself");
@@ -316,5 +326,9 @@ mod tests {
         }
         assert_eq!(board.halted_for(), Some("GAP"));
         assert!(!*board.healthy().borrow());
+        for reason in [STORE_FAILED, "RECEIVER_FENCED"] {
+            board.halt(Failure { reason, ..Failure::default() });
+            assert_eq!(board.halted_for(), Some(STORE_FAILED), "the latch wins");
+        }
     }
 }
