@@ -130,8 +130,8 @@ fn apply(
     let log = &store.log;
     let mut known = Known::default();
     if event.sequence <= last {
-        known.by_sequence = ledger::fingerprint_by_sequence(tables, log, event.sequence)
-            .map_err(EventFault::Statement)?;
+        let row = ledger::by_sequence(tables, log, event.sequence);
+        known.by_sequence = row.map_err(EventFault::Statement)?.map(|row| row.fingerprint);
     } else {
         known.by_key = ledger::claim(tables, log, event, now_ms).map_err(EventFault::Statement)?;
     }

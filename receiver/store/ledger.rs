@@ -1,6 +1,6 @@
 //! The ledger: one row for every sequence, saying what was done with it.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, ffi, params};
+use rusqlite::{Connection, OptionalExtension as _, Params, Row, ffi, params};
 
 use crate::proto::event::{Event, Fingerprint, Sequence};
 
@@ -35,6 +35,10 @@ impl Outcome {
 
 /// The reason of a row whose key had been seen with other content.
 pub const KEY_CONFLICT: &str = "key_conflict";
+
+/// Which of a key's rows has the say over it. The unique index has the same
+/// condition, word for word, or SQLite would not use it.
+const HAS_THE_SAY: &str = "outcome <> 'DUPLICATE' AND reason IS NOT 'key_conflict'";
 
 /// One row as it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,8 +75,8 @@ pub fn claim(
         Ok(()) => Ok(None),
         // Which row it is that stands in the way decides: the key's, or (an error) the sequence's.
         Err(error) if violates_uniqueness(&error) => {
-            match fingerprint_by_key(tables, log, &event.intent.key)? {
-                Some(known) => Ok(Some(known)),
+            match by_key(tables, log, &event.intent.key)? {
+                Some(known) => Ok(Some(known.fingerprint)),
                 None => Err(error),
             }
         }
@@ -139,37 +143,6 @@ pub fn conclude(
     if changed == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(changed)) }
 }
 
-/// The fingerprint at a sequence.
-///
-/// # Errors
-/// Whatever SQLite says.
-pub fn fingerprint_by_sequence(
-    tables: &Connection,
-    log: &str,
-    sequence: Sequence,
-) -> rusqlite::Result<Option<Fingerprint>> {
-    tables
-        .prepare_cached(
-            "SELECT fingerprint FROM counterfoil_ledger WHERE log = ?1 AND sequence = ?2",
-        )?
-        .query_row(params![log, sequence], |row| row.get(0))
-        .optional()
-}
-
-fn fingerprint_by_key(
-    tables: &Connection,
-    log: &str,
-    key: &str,
-) -> rusqlite::Result<Option<Fingerprint>> {
-    tables
-        .prepare_cached(
-            "SELECT fingerprint FROM counterfoil_ledger WHERE log = ?1 AND key = ?2
-               AND outcome <> 'DUPLICATE' AND reason IS NOT 'key_conflict'",
-        )?
-        .query_row(params![log, key], |row| row.get(0))
-        .optional()
-}
-
 /// The row of a sequence.
 ///
 /// # Errors
@@ -179,13 +152,7 @@ pub fn by_sequence(
     log: &str,
     sequence: Sequence,
 ) -> rusqlite::Result<Option<Entry>> {
-    tables
-        .prepare_cached(
-            "SELECT sequence, key, fingerprint, outcome, reason, result, applied_at
-             FROM counterfoil_ledger WHERE log = ?1 AND sequence = ?2",
-        )?
-        .query_row(params![log, sequence], entry)
-        .optional()
+    find(tables, "sequence = ?2", params![log, sequence])
 }
 
 /// The row that had the say over a key.
@@ -193,14 +160,13 @@ pub fn by_sequence(
 /// # Errors
 /// Whatever SQLite says.
 pub fn by_key(tables: &Connection, log: &str, key: &str) -> rusqlite::Result<Option<Entry>> {
-    tables
-        .prepare_cached(
-            "SELECT sequence, key, fingerprint, outcome, reason, result, applied_at
-             FROM counterfoil_ledger WHERE log = ?1 AND key = ?2
-               AND outcome <> 'DUPLICATE' AND reason IS NOT 'key_conflict'",
-        )?
-        .query_row(params![log, key], entry)
-        .optional()
+    find(tables, &format!("key = ?2 AND {HAS_THE_SAY}"), params![log, key])
+}
+
+fn find(tables: &Connection, which: &str, values: impl Params) -> rusqlite::Result<Option<Entry>> {
+    let columns = "sequence, key, fingerprint, outcome, reason, result, applied_at";
+    let select = format!("SELECT {columns} FROM counterfoil_ledger WHERE log = ?1 AND {which}");
+    tables.prepare_cached(&select)?.query_row(values, entry).optional()
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
@@ -218,4 +184,25 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
         result: row.get(5)?,
         applied_at_ms: row.get(6)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise each look for a key would read the whole ledger.
+    #[test]
+    fn a_key_is_found_by_its_index() {
+        let tables = Connection::open_in_memory().expect("memory");
+        tables.execute_batch(include_str!("schema.sql")).expect("schema");
+        let plan = format!(
+            "EXPLAIN QUERY PLAN SELECT * FROM counterfoil_ledger
+             WHERE log = ?1 AND key = ?2 AND {HAS_THE_SAY}"
+        );
+        let plan: String =
+            tables.query_row(&plan, ["main", "k"], |row| row.get(3)).expect("a plan");
+        assert!(plan.contains("USING INDEX counterfoil_ledger_key"), "{plan}");
+        assert!(HAS_THE_SAY.contains(KEY_CONFLICT));
+        assert!(HAS_THE_SAY.contains(Outcome::Duplicate.as_str()));
+    }
 }
