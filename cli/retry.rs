@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use counterfoil::proto::refusal::{Reason, reason_of};
+use counterfoil::proto::{
+    backoff::{CALL_BASE, backoff},
+    refusal::{Reason, reason_of},
+};
 use tonic::{Code, Status};
-
-/// Waits grow from here.
-const FIRST_DELAY: Duration = Duration::from_millis(100);
-/// Waits grow to here.
-const LONGEST_DELAY: Duration = Duration::from_secs(5);
 
 /// What a failed call means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +41,7 @@ pub fn judge(status: &Status) -> Verdict {
 /// How long to wait before attempt number `attempt` (the second attempt is 2).
 /// `chance` in 0..1 spreads the waits of many callers over the whole range.
 pub fn delay(attempt: u32, chance: f64) -> Duration {
-    let doublings = attempt.saturating_sub(2).min(16);
-    FIRST_DELAY.saturating_mul(1 << doublings).min(LONGEST_DELAY).mul_f64(chance.clamp(0.0, 1.0))
+    backoff(attempt.saturating_sub(1), CALL_BASE, chance)
 }
 
 #[cfg(test)]
@@ -84,12 +81,8 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_to_a_cap_and_are_spread() {
-        let cases = [(2, 1.0, 100), (3, 1.0, 200), (7, 1.0, 3200), (8, 1.0, 5000), (40, 1.0, 5000)];
-        for (attempt, chance, millis) in cases {
-            assert_eq!(delay(attempt, chance), Duration::from_millis(millis), "{attempt}");
-        }
-        assert_eq!(delay(8, 0.5), Duration::from_millis(2500));
-        assert_eq!(delay(8, 0.0), Duration::ZERO);
+    fn the_wait_before_the_second_attempt_is_the_shortest() {
+        let waits = [2, 3, 7, 8, 40].map(|attempt| delay(attempt, 1.0).as_millis());
+        assert_eq!(waits, [100, 200, 3_200, 5_000, 5_000]);
     }
 }

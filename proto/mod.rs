@@ -1,5 +1,6 @@
 //! The contract between the services, and between them and their callers.
 
+pub mod backoff;
 pub mod chain;
 pub mod crash;
 pub mod event;

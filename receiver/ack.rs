@@ -17,6 +17,7 @@ use super::{
     status::{Board, Failure},
 };
 use crate::proto::{
+    backoff,
     chain::Cursor,
     crash,
     event::Sequence,
@@ -110,7 +111,7 @@ impl Acks {
                     let why = retry::said(&status);
                     tracing::warn!("the publisher refuses acks: {why}");
                     self.board.note(|status| status.ack_refused = Some(why));
-                    retry::CAP
+                    backoff::CAP
                 }
             };
             tracing::debug!(%status, ?delay, "an ack failed");

@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     decide::{Misfit, Step, place},
-    retry,
     status::{Board, EventName, Failure},
     store::trouble::{self, Trouble},
     transaction::{Committed, EventFault},
     writer::{Failed, Writer},
 };
 use crate::proto::{
+    backoff::backoff,
     chain::Cursor,
     event::{Event, Time},
     limits::{MAX_COMMIT_BYTES, MAX_COMMIT_EVENTS},
@@ -348,7 +348,7 @@ impl Apply {
     /// Waits before another attempt, and says so.
     fn pause(&mut self, attempt: u32, mut failure: Failure) -> Result<(), Stop> {
         self.may_go_on()?;
-        let delay = retry::backoff(attempt, RETRY_BASE, rand::random());
+        let delay = backoff(attempt, RETRY_BASE, rand::random());
         failure.next_attempt = Some(Time::from_system(SystemTime::now() + delay));
         self.board.retrying(failure);
         let ending = self.ending.clone();

@@ -7,12 +7,10 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::proto::refusal::{Reason, reason_of};
-
-/// The first delay is at most this long.
-const BASE: Duration = Duration::from_millis(100);
-/// No delay is longer.
-pub const CAP: Duration = Duration::from_secs(5);
+use crate::proto::{
+    backoff::{CALL_BASE, CAP, backoff},
+    refusal::{Reason, reason_of},
+};
 
 /// What a failed call means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,14 +68,7 @@ pub fn judge(status: &Status, attempt: u32, limit: Option<u32>, random: f64) -> 
     }
     let hint = status.get_details_retry_info().and_then(|info| info.retry_delay);
     let hint = hint.unwrap_or_default().min(CAP);
-    Verdict::Retry(backoff(attempt, BASE, random).max(hint))
-}
-
-/// A delay that grows twofold from `base` up to [`CAP`], with full jitter.
-/// `attempt` counts from 1, `random` lies in 0..1.
-pub fn backoff(attempt: u32, base: Duration, random: f64) -> Duration {
-    let doubled = base.saturating_mul(1u32 << attempt.saturating_sub(1).min(16));
-    doubled.min(CAP).mul_f64(random.clamp(0.0, 1.0))
+    Verdict::Retry(backoff(attempt, CALL_BASE, random).max(hint))
 }
 
 /// A status in words, without a full stop.
@@ -151,11 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_to_a_cap_with_full_jitter() {
-        let ms = |attempt, random| backoff(attempt, BASE, random).as_millis();
-        assert_eq!([ms(1, 1.0), ms(2, 1.0), ms(3, 1.0)], [100, 200, 400]);
-        assert_eq!([ms(7, 1.0), ms(40, 1.0), ms(u32::MAX, 1.0)], [5_000; 3]);
-        assert_eq!([ms(7, 0.0), ms(7, 0.5)], [0, 2_500]);
+    fn a_hint_is_followed_where_it_is_longer() {
         let hinted = Refusal::new(Reason::ShuttingDown, "x").retry_after(Duration::from_secs(1));
         let judged = judge(&hinted.into(), 1, None, 0.0);
         assert_eq!(judged, Verdict::Retry(Duration::from_secs(1)));
