@@ -144,8 +144,9 @@ pub fn expired(sequence: Sequence, extent: &Extent) -> Refusal {
 /// What a failed read means to the one who reads after a sequence.
 pub fn unreadable(error: ReadError, after: Sequence, extent: &Extent) -> Refusal {
     match error {
-        // The floor has moved on since the extent was taken.
+        // The floor has moved on since the extent was taken, or since the read.
         ReadError::Truncated { floor, .. } => {
+            let floor = floor.max(extent.floor);
             expired(after, &Extent { floor, next: extent.next.max(floor), ..*extent })
         }
         other => corrupt(&other),
