@@ -166,32 +166,44 @@ impl Status {
     }
 }
 
-/// What a person can do about a reason to halt.
+/// What a person can do about a reason to halt: all reasons but those that are
+/// mended as [`OTHERWISE`] says. `docs/receive.md` has the same table.
+const WHAT_TO_DO: [(&str, &str); 12] = [
+    ("CONFLICT", OTHER_HISTORY),
+    ("DIVERGED", OTHER_HISTORY),
+    ("LOG_MISMATCH", OTHER_HISTORY),
+    ("CURSOR_AHEAD", OTHER_HISTORY),
+    (
+        "CURSOR_EXPIRED",
+        "Start from a copy of a database that is further on, or on a new file if the log still \
+         starts at 0.",
+    ),
+    ("GAP", "This is a defect of the publisher's; keep both databases and report it."),
+    (
+        "RECEIVER_FENCED",
+        "Another receiver of this name took over: stop one of them, or give it another --name.",
+    ),
+    (
+        STORE_FAILED,
+        "Nothing more is written. Stop the receiver, see to the disk, then run \
+         `receiver recover --db FILE`.",
+    ),
+    (
+        "STORE_CHANGED",
+        "Find out what else uses it or keeps it from being written, then restart the receiver.",
+    ),
+    ("LOG_NOT_FOUND", "Check --log, then restart the receiver."),
+    ("CORRUPT", "The publisher's data is damaged: see there, then restart the receiver."),
+    ("UNREACHABLE", "Check --publisher, then restart the receiver."),
+];
+
+const OTHER_HISTORY: &str = "Find out which side was restored or replaced; to follow the \
+                             publisher's history, start on a new database file.";
+const OTHERWISE: &str = "Mend the cause, then restart the receiver.";
+
 fn what_to_do(reason: &str) -> &'static str {
-    match reason {
-        "EVENT_FAILED" => "Mend the cause, then restart the receiver.",
-        "CONFLICT" | "DIVERGED" | "LOG_MISMATCH" | "CURSOR_AHEAD" => {
-            "Find out which side was restored or replaced; to follow the publisher's history, \
-             start on a new database file."
-        }
-        "CURSOR_EXPIRED" => {
-            "Start from a copy of a database that is further on, or on a new file if the log \
-             still starts at 0."
-        }
-        "GAP" => "This is a defect of the publisher's; keep both databases and report it.",
-        "RECEIVER_FENCED" => {
-            "Another receiver of this name took over: stop one of them, or give it another --name."
-        }
-        "STORE_FAILED" => {
-            "Nothing more is written. Stop the receiver, see to the disk, then run \
-             `receiver recover --db FILE`."
-        }
-        "STORE_CHANGED" => "Find out what else writes to it, then restart the receiver.",
-        "LOG_NOT_FOUND" => "Check --log, then restart the receiver.",
-        "CORRUPT" => "The publisher's data is damaged: see there, then restart the receiver.",
-        "UNREACHABLE" => "Check --publisher, then restart the receiver.",
-        _ => "Mend the cause, then restart the receiver.",
-    }
+    let known = WHAT_TO_DO.iter().find(|(known, _)| *known == reason);
+    known.map_or(OTHERWISE, |(_, advice)| advice)
 }
 
 /// Where the paths write what happened. Cheap to call; latest wins.
@@ -316,6 +328,18 @@ mod tests {
         expect(&|s| s.retrying = Some(full.clone()), State::Retrying, "by itself");
         let broken = failure("STORE_FAILED", "A write failed.");
         expect(&|s| s.halted = Some(broken.clone()), State::Halted, "receiver recover --db FILE");
+    }
+
+    #[test]
+    fn every_reason_stands_in_the_docs() {
+        let docs = include_str!("../docs/receive.md");
+        let (_, table) = docs.split_once("## When it stops").expect("the chapter");
+        let first_column = |line: &str| line.split('|').nth(1).unwrap_or_default().to_owned();
+        let named: Vec<_> = table.lines().map(first_column).collect();
+        for (reason, _) in WHAT_TO_DO.into_iter().chain([("EVENT_FAILED", "")]) {
+            let stands = named.iter().any(|cell| cell.split(',').any(|name| name.trim() == reason));
+            assert!(stands, "docs/receive.md lacks {reason}");
+        }
     }
 
     #[test]
