@@ -12,19 +12,21 @@ macro_rules! skip {
         assert!(std::env::var_os("CI").is_none(), "cannot be skipped under CI: {why}");
         // Not through a macro: the output of a test that passes would be kept from view.
         let name = std::thread::current().name().unwrap_or("a test").to_owned();
-        let _ = std::io::Write::write_fmt(
-            &mut std::io::stderr(),
-            format_args!("SKIPPED {name}: {why}\n"),
-        );
+        let told = format!("SKIPPED {name}: {why}\n");
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes());
         return;
     }};
 }
 pub(crate) use skip;
 
-/// Whether a program is there and runs.
+/// Whether a program is there and works; for strace, whether it may trace.
 pub fn has(program: &str) -> bool {
-    let flag = if program == "grpcurl" { "-version" } else { "--version" };
-    Command::new(program).arg(flag).output().is_ok_and(|output| output.status.success())
+    let args: &[&str] = match program {
+        "strace" => &["-o", "/dev/null", "true"],
+        "grpcurl" => &["-version"],
+        _ => &["--version"],
+    };
+    Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
 /// `grpcurl -plaintext ARGS`.

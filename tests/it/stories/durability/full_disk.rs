@@ -1,16 +1,12 @@
 //! A full disk: writes are refused, reads go on, and it heals without a restart.
 
-use std::{
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, io::Write as _, process::Command};
 
 use counterfoil::proto::{
     pb::{LogState, ReceiverState},
     refusal::Reason,
 };
+use tempfile::TempDir;
 
 use crate::harness::{
     events::{adjusted, adjustments},
@@ -24,22 +20,22 @@ use crate::harness::{
 
 /// A small file system of its own, in memory. Unmounted with its owner.
 struct SmallDisk {
-    at: PathBuf,
+    at: TempDir,
 }
 
 impl SmallDisk {
     /// Nothing where mounting is not allowed.
-    fn mount(at: &Path) -> Option<SmallDisk> {
-        fs::create_dir_all(at).expect("a directory");
+    fn mount() -> Option<SmallDisk> {
+        let at = directory();
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(at);
+        mount.args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(at.path());
         let mounted = mount.output().is_ok_and(|output| output.status.success());
-        mounted.then(|| SmallDisk { at: at.to_owned() })
+        mounted.then_some(SmallDisk { at })
     }
 
     /// Fills it to the last block.
     fn fill(&self) {
-        let mut filler = fs::File::create(self.at.join("filler")).expect("a file");
+        let mut filler = fs::File::create(self.at.path().join("filler")).expect("a file");
         let mut size = 64 * 1024;
         while size >= 1 {
             match filler.write(&vec![0; size]) {
@@ -51,23 +47,22 @@ impl SmallDisk {
 
     /// Gives the space back.
     fn free(&self) {
-        fs::remove_file(self.at.join("filler")).expect("the filler is there");
+        fs::remove_file(self.at.path().join("filler")).expect("the filler is there");
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+        let _ = Command::new("umount").arg("-l").arg(self.at.path()).status();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_refuses_publishes_keeps_reads_and_heals() {
-    let dir = directory();
-    let Some(disk) = SmallDisk::mount(&dir.path().join("disk")) else {
+    let Some(disk) = SmallDisk::mount() else {
         skip!("no file system can be mounted here");
     };
-    let publisher = Publisher::start(&disk.at);
+    let publisher = Publisher::start(disk.at.path());
     publisher.publish(adjustments("k", 10)).await.expect("accepted");
     disk.fill();
     let mut refusals = 0;
@@ -103,11 +98,11 @@ async fn a_full_disk_refuses_publishes_keeps_reads_and_heals() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_holds_the_receiver_up_and_it_heals() {
     let dir = directory();
-    let Some(disk) = SmallDisk::mount(&dir.path().join("disk")) else {
+    let Some(disk) = SmallDisk::mount() else {
         skip!("no file system can be mounted here");
     };
     let publisher = Publisher::start(dir.path());
-    let receiver = Receiver::start(&disk.at, &publisher.url());
+    let receiver = Receiver::start(disk.at.path(), &publisher.url());
     let pair = Pair { receiver, publisher, dir };
     pair.carries(adjustments("k", 10)).await;
     disk.fill();
@@ -128,6 +123,4 @@ async fn a_full_disk_holds_the_receiver_up_and_it_heals() {
     let ledger = pair.settles().await;
     assert!(ledger.rows.len() > before.rows.len());
     assert!(pair.receiver.status().await.failure.is_none());
-    drop(pair);
-    drop(disk);
 }
