@@ -69,6 +69,8 @@ reasons! {
     ShuttingDown = "SHUTTING_DOWN" => Unavailable;
     /// The receiver has not got that far yet.
     NotCaughtUp = "NOT_CAUGHT_UP" => Unavailable;
+    /// A read failed for a reason that may pass; what is stored is not known to be damaged.
+    LogUnreadable = "LOG_UNREADABLE" => Unavailable;
     /// Stored data is damaged.
     Corrupt = "CORRUPT" => DataLoss;
 }

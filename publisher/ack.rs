@@ -264,7 +264,7 @@ fn advance(
         Ok(chain) => resume::same_history(&cursor, &chain)?,
         // A slow receiver was overtaken while it applied: what it has, it has.
         Err(ReadError::Truncated { .. }) => {}
-        Err(error) => return Err(resume::corrupt(&error)),
+        Err(error) => return Err(resume::failed(&error)),
     }
     Ok(if cursor.sequence > known.acked.sequence { cursor } else { known.acked })
 }

@@ -16,7 +16,7 @@ use super::{
     log::{CommitError, Entry, EventLog, Extent, LogReader, ReadError},
     oldest::Oldest,
     receipts::{Accepted, Receipts},
-    resume::corrupt,
+    resume::failed,
     retention::{Held, Limits, NoRoom, Size, fits_at_all, make_room},
 };
 use crate::proto::{
@@ -125,7 +125,7 @@ impl Group {
             .iter()
             .map(|event| self.find(&event.key, ground.receipts))
             .collect::<Result<Vec<_>, ReadError>>()
-            .map_err(|error| corrupt(&error))?;
+            .map_err(|error| failed(&error))?;
         let version = |subject: &str| match self.new.versions.get(subject) {
             Some(version) => *version,
             None => ground.receipts.subject_version(subject),
@@ -208,7 +208,7 @@ impl Group {
         make_room(ground.limits, self.held, adding, *acknowledged, ground.now_ms, size).map_err(
             |error| match error {
                 NoRoom::Full(limit) => full(limit, self.held.floor, holders),
-                NoRoom::Unreadable(error) => corrupt(&error),
+                NoRoom::Unreadable(error) => failed(&error),
             },
         )
     }

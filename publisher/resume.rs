@@ -2,6 +2,8 @@
 //! extent. Pure but for the look-up of one chain that it is handed. Never a
 //! silent jump, never a silent wait.
 
+use std::time::Duration;
+
 use super::log::{Extent, ReadError};
 use crate::proto::{
     chain::{Chain, Cursor},
@@ -141,6 +143,9 @@ pub fn expired(sequence: Sequence, extent: &Extent) -> Refusal {
     )
 }
 
+/// A read that failed for a passing reason is tried again after this time.
+const RETRY_READ: Duration = Duration::from_secs(1);
+
 /// What a failed read means to the one who reads after a sequence.
 pub fn unreadable(error: ReadError, after: Sequence, extent: &Extent) -> Refusal {
     match error {
@@ -149,19 +154,21 @@ pub fn unreadable(error: ReadError, after: Sequence, extent: &Extent) -> Refusal
             let floor = floor.max(extent.floor);
             expired(after, &Extent { floor, next: extent.next.max(floor), ..*extent })
         }
-        other => corrupt(&other),
+        other => failed(&other),
     }
 }
 
-/// CORRUPT, without anything that is not for callers; the log has the rest.
-pub fn corrupt(error: &ReadError) -> Refusal {
+/// CORRUPT, or LOG_UNREADABLE for what may pass; without anything that is not for
+/// callers: the logging has the rest.
+pub fn failed(error: &ReadError) -> Refusal {
     tracing::error!(%error, "stored events cannot be read");
     match error {
         ReadError::Corrupt { sequence, .. } => {
             Refusal::new(Reason::Corrupt, format!("the log is damaged at sequence {sequence}"))
                 .with("sequence", sequence)
         }
-        _ => Refusal::new(Reason::Corrupt, "the log cannot be read"),
+        _ => Refusal::new(Reason::LogUnreadable, "the log cannot be read now; try again")
+            .retry_after(RETRY_READ),
     }
 }
 

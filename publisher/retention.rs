@@ -136,7 +136,9 @@ pub fn make_room<E>(
                 held.floor += 1;
                 held.bytes = held.bytes.saturating_sub(size.bytes);
             }
+            // With nothing to add, as much has gone as may go.
             (_, None) => return Ok(held),
+            _ if (events, bytes) == (0, 0) => return Ok(held),
             (_, Some(limit)) => return Err(NoRoom::Full(limit)),
         }
     }
@@ -192,6 +194,14 @@ mod tests {
             let room = make_room(&limits(rule), HELD, adding, acknowledged, now, oldest);
             assert_eq!(room, expected, "{case}");
         }
+    }
+
+    #[test]
+    fn age_is_kept_over_a_bound_that_was_lowered() {
+        let lowered = Limits { max_bytes: 50, ..limits(WhenFull::Reject) };
+        let room = |adding| make_room(&lowered, HELD, adding, 10, DAY_MS + 1, oldest);
+        assert_eq!(room((0, 0)), Ok(Held { floor: 11, bytes: 90, ..HELD }));
+        assert_eq!(room((1, 1)), Err(NoRoom::Full("max_bytes")));
     }
 
     #[test]

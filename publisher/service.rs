@@ -1,6 +1,10 @@
 //! The RPC edge: decode, call, encode. Decides nothing.
 
-use std::{pin::Pin, sync::PoisonError, time::SystemTime};
+use std::{
+    pin::Pin,
+    sync::{PoisonError, RwLock},
+    time::SystemTime,
+};
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -11,13 +15,16 @@ use super::{
     blocking::blocking,
     frame::Shape,
     group::Receipt,
+    halt::Halt,
     hub::{Hub, Log},
+    log::{Extent, ReadError},
+    receipts::{Accepted, Receipts},
     replay,
-    resume::{Start, corrupt},
+    resume::{Start, failed},
     show::show,
 };
 use crate::proto::{
-    event::{Intent, Time},
+    event::{Intent, Sequence, Time},
     limits::*,
     pb::{self, publisher_service_server::PublisherService, replay_request},
     refusal::{Reason, Refusal},
@@ -64,11 +71,10 @@ impl PublisherService for Service {
         let pb::GetReceiptRequest { log, key } = request.into_inner();
         let log = self.log(&log)?;
         wire::key(&key)?;
-        let log_id = log.reader.extent().log_id;
-        let receipts = log.receipts.clone();
+        let Extent { log_id, next, .. } = log.reader.extent();
+        let (receipts, halt) = (log.receipts.clone(), log.halt.clone());
         let found = blocking(move || {
-            let receipts = receipts.read().unwrap_or_else(PoisonError::into_inner);
-            let found = receipts.find(&key).map_err(|error| corrupt(&error))?;
+            let found = find(&receipts, &key, next, &halt).map_err(|error| failed(&error))?;
             Ok(found.map(|accepted| Receipt { log_id, key, accepted, duplicate: false }))
         })
         .await?;
@@ -116,7 +122,7 @@ impl PublisherService for Service {
         request: Request<pb::GetLogRequest>,
     ) -> Result<Response<pb::GetLogResponse>, Status> {
         let log = self.log(&request.into_inner().log)?.clone();
-        let log = blocking(move || show(&log)).await?;
+        let log = blocking(move || Ok(show(&log))).await?;
         Ok(Response::new(pb::GetLogResponse { log: Some(log) }))
     }
 
@@ -125,8 +131,27 @@ impl PublisherService for Service {
         _: Request<pb::ListLogsRequest>,
     ) -> Result<Response<pb::ListLogsResponse>, Status> {
         let hub = self.hub.clone();
-        let logs = blocking(move || hub.all().map(show).collect()).await?;
+        let logs = blocking(move || Ok(hub.all().map(show).collect())).await?;
         Ok(Response::new(pb::ListLogsResponse { logs }))
+    }
+}
+
+/// The receipt of a key, also of one that stands right below `next` and whose
+/// receipt is just being put in its place: whoever has seen an event finds it.
+fn find(
+    receipts: &RwLock<Receipts>,
+    key: &str,
+    next: Sequence,
+    halt: &Halt,
+) -> Result<Option<Accepted>, ReadError> {
+    loop {
+        let receipts = receipts.read().unwrap_or_else(PoisonError::into_inner);
+        match receipts.find(key)? {
+            None if receipts.next() < next && !halt.is_closed() => {}
+            found => return Ok(found),
+        }
+        drop(receipts);
+        std::thread::yield_now();
     }
 }
 

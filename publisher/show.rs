@@ -6,20 +6,14 @@ use super::{
     hub::Log,
     log::{Extent, ReadError},
     positions::Position,
-    resume::corrupt,
 };
 use crate::proto::{
     event::{Sequence, Time},
-    pb,
-    refusal::Refusal,
-    wire,
+    pb, wire,
 };
 
-/// Everything about one log. Blocking.
-///
-/// # Errors
-/// CORRUPT.
-pub fn show(log: &Log) -> Result<pb::Log, Refusal> {
+/// Everything about one log, as far as it can be read. Blocking.
+pub fn show(log: &Log) -> pb::Log {
     let extent = log.reader.extent();
     let halted = log.halt.is_closed();
     let receivers = log
@@ -27,10 +21,10 @@ pub fn show(log: &Log) -> Result<pb::Log, Refusal> {
         .all()
         .iter()
         .map(|(position, connected)| receiver(log, &extent, position, *connected))
-        .collect::<Result<_, _>>()?;
+        .collect();
     let keys = log.receipts.read().unwrap_or_else(PoisonError::into_inner).keys();
     let limits = &log.limits;
-    Ok(pb::Log {
+    pb::Log {
         name: log.name.to_string(),
         state: if halted { pb::LogState::Halted } else { pb::LogState::Active }.into(),
         state_detail: if halted { log.halt.sentence() } else { String::new() },
@@ -48,7 +42,7 @@ pub fn show(log: &Log) -> Result<pb::Log, Refusal> {
         }),
         receivers,
         headroom_events: Some(headroom(log, extent.next - extent.floor)),
-    })
+    }
 }
 
 fn receiver(
@@ -56,29 +50,36 @@ fn receiver(
     extent: &Extent,
     position: &Position,
     connected: bool,
-) -> Result<pb::ReceiverPosition, Refusal> {
+) -> pb::ReceiverPosition {
     let wanted = position.acked.sequence + 1;
     let lag = (extent.next - wanted).max(0);
-    Ok(pb::ReceiverPosition {
+    pb::ReceiverPosition {
         name: position.name.clone(),
         session: Some(position.session),
         connected,
         acked: Some(wire::cursor_message(&position.acked)),
         lag_events: Some(lag),
-        lag_seconds: Some(if lag == 0 { 0.0 } else { age_seconds(log, wanted.max(extent.floor))? }),
+        lag_seconds: match lag {
+            0 => Some(0.0),
+            _ => age_seconds(log, wanted.max(extent.floor)),
+        },
         headroom_events: Some(headroom(log, lag)),
-    })
+    }
 }
 
-/// How long ago an event was accepted; 0 where it has been truncated meanwhile.
-fn age_seconds(log: &Log, sequence: Sequence) -> Result<f64, Refusal> {
+/// How long ago an event was accepted; 0 where it has been truncated meanwhile,
+/// none where it cannot be read.
+fn age_seconds(log: &Log, sequence: Sequence) -> Option<f64> {
     let entries = match log.reader.read(sequence, 1, 0) {
         Ok(entries) => entries,
         Err(ReadError::Truncated { .. }) => Vec::new(),
-        Err(error) => return Err(corrupt(&error)),
+        Err(error) => {
+            tracing::warn!(%error, "the age of a receiver's next event cannot be told");
+            return None;
+        }
     };
     let now_ms = Time::from_system(SystemTime::now()).unix_millis();
-    Ok(entries.first().map_or(0.0, |entry| (now_ms - entry.accepted_at_ms).max(0) as f64 / 1e3))
+    Some(entries.first().map_or(0.0, |entry| (now_ms - entry.accepted_at_ms).max(0) as f64 / 1e3))
 }
 
 /// Events that can come before the oldest of the newest `count` is evicted.

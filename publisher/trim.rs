@@ -29,7 +29,7 @@ pub fn expire(parts: &mut Parts, log: &dyn LogReader, oldest: &mut Oldest, now_m
             Err(error) => drop(parts.halt.judge(&error)),
         },
         Ok(_) | Err(NoRoom::Full(_)) => {}
-        Err(NoRoom::Unreadable(error)) => drop(resume::corrupt(&error)),
+        Err(NoRoom::Unreadable(error)) => drop(resume::failed(&error)),
     }
 }
 
@@ -41,7 +41,7 @@ pub fn release(parts: &mut Parts) -> bool {
         Ok(entries) => entries,
         // Nothing is given back that cannot be read.
         Err(error) => {
-            resume::corrupt(&error);
+            resume::failed(&error);
             return false;
         }
     };

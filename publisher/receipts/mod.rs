@@ -146,6 +146,11 @@ impl Receipts {
         self.subjects.version(&fold::hash(subject))
     }
 
+    /// The receipts of all events below this sequence can be found.
+    pub fn next(&self) -> Sequence {
+        self.keys.next()
+    }
+
     /// How many keys have a receipt.
     pub fn keys(&self) -> u64 {
         self.keys.len()
