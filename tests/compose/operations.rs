@@ -122,13 +122,15 @@ fn ops_03_healthy_within_30_s_and_unhealthy_on_a_real_fault() {
     for service in BOTH {
         wait_health(&pair, service, "healthy", Duration::from_secs(30));
     }
-    // An event that cannot be applied stops the receiver for good.
-    let poison = json!({
-        "key": "poison", "type": "stock.adjusted", "subject": "camera", "json": { "delta": "many" },
-    });
-    pair.call(Service::Publisher, "Publish", json!({ "events": [poison] }));
+    // Somebody loses the publisher's volume: the new log is another one, which
+    // no receiver of the old one follows.
+    pair.publish(0..1, 1);
+    pair.wait_settled();
+    pair.compose(&["rm", "--stop", "--force", "publisher"]);
+    docker(&["volume", "rm", &pair.volume("log")]);
+    pair.compose(&["up", "-d", "--no-deps", "publisher"]);
     let status = pair.wait_state("RECEIVER_STATE_HALTED", PATIENCE);
-    assert_eq!(status["failure"]["reason"], "EVENT_FAILED", "{status:#}");
+    assert_eq!(status["failure"]["reason"], "LOG_MISMATCH", "{status:#}");
     wait_health(&pair, Service::Receiver, "unhealthy", Duration::from_secs(45));
     // A process that hangs does not answer.
     let publisher = pair.container(Service::Publisher);

@@ -120,6 +120,11 @@ impl Pair {
         format!("{}_pair", self.project)
     }
 
+    /// The full name of one of the project's volumes.
+    pub fn volume(&self, name: &str) -> String {
+        format!("{}_{name}", self.project)
+    }
+
     /// Where a service can be reached from here; another port after each start.
     pub fn address(&self, service: Service) -> Result<String, String> {
         let container = self.container(service);
