@@ -12,6 +12,7 @@ use crate::{
     arguments,
     failure::{Failure, explain},
     link,
+    output::say,
 };
 
 /// Shorter than the time that an orchestrator gives a check.
@@ -27,18 +28,18 @@ pub async fn run(arguments: arguments::Health) -> Result<ExitCode, Failure> {
     match client.check(link::within(request, LIMIT)).await {
         Ok(response) => {
             let status = response.into_inner().status();
-            println!("{}", status.as_str_name());
+            say(status.as_str_name());
             Ok(match status {
                 ServingStatus::Serving => ExitCode::SUCCESS,
                 _ => ExitCode::FAILURE,
             })
         }
         Err(status) if status.code() == Code::NotFound => {
-            println!("SERVICE_UNKNOWN: {} is not served there", arguments.service);
+            say(format!("SERVICE_UNKNOWN: {} is not served there", arguments.service));
             Ok(ExitCode::FAILURE)
         }
         Err(status) => {
-            println!("UNREACHABLE: {}", explain(&status));
+            say(format!("UNREACHABLE: {}", explain(&status)));
             Ok(ExitCode::FAILURE)
         }
     }

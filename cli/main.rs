@@ -8,6 +8,7 @@ mod failure;
 mod health;
 mod link;
 mod numbers;
+mod output;
 mod publish;
 mod receipt;
 mod retry;

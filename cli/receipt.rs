@@ -8,7 +8,7 @@ use counterfoil::proto::{
 };
 use serde_json::json;
 
-use crate::{arguments, failure::Failure, link, numbers::grouped};
+use crate::{arguments, failure::Failure, link, numbers::grouped, output::say};
 
 /// Prints the receipt; exit code 1 if there is none.
 ///
@@ -24,7 +24,7 @@ pub async fn run(arguments: arguments::Receipt) -> Result<ExitCode, Failure> {
         .map_err(|status| Failure::call(&arguments.source.publisher, &status))?
         .into_inner();
     let accepted = response.state() == ReceiptState::Accepted;
-    println!("{}", if arguments.json { as_json(response) } else { as_text(response) });
+    say(if arguments.json { as_json(response) } else { as_text(response) });
     Ok(if accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -27,6 +27,7 @@ use crate::{
     failure::Failure,
     link,
     numbers::{grouped, rate},
+    output::say,
     publish,
 };
 
@@ -77,11 +78,11 @@ async fn story(pair: &mut Pair, events: &Path, expected: &Totals) -> Result<Exit
     pair.start_publisher().await?;
     let crash = format!("{RECEIVER_AFTER_COMMIT}={COMMITS_BEFORE_DEATH}*off->return");
     pair.start_receiver(&pair.publisher_url(), Some(&crash)).await?;
-    println!("started    publisher {}", pair.publisher_url());
-    println!("           receiver  {}", pair.receiver_url());
+    say(format!("started    publisher {}", pair.publisher_url()));
+    say(format!("           receiver  {}", pair.receiver_url()));
 
     let published = publish_all(pair, events).await?;
-    println!("published  {published}");
+    say(format!("published  {published}"));
 
     let last = log(pair).await?.next_sequence.unwrap_or(0) - 1;
     let receiver_url = pair.receiver_url();
@@ -95,9 +96,9 @@ async fn story(pair: &mut Pair, events: &Path, expected: &Totals) -> Result<Exit
     pair.start_receiver(NOWHERE, None).await?;
     let committed = sequence_of(&status(pair).await?);
     pair.stop(Service::Receiver).await?;
-    println!("killed     the receiver, {died}:");
-    println!("           committed in its file {}", place(committed));
-    println!("           acknowledged          {}", place(acked_at_death));
+    say(format!("killed     the receiver, {died}:"));
+    say(format!("           committed in its file {}", place(committed)));
+    say(format!("           acknowledged          {}", place(acked_at_death)));
     if committed <= acked_at_death {
         return Err(Failure::Runtime("nothing was between commit and ack".to_owned()));
     }
@@ -108,35 +109,35 @@ async fn story(pair: &mut Pair, events: &Path, expected: &Totals) -> Result<Exit
     let seconds = restarted.elapsed().as_secs_f64();
     wait_acked(&pair.receiver_url(), last).await?;
     let rest = last - committed;
-    println!(
+    say(format!(
         "restarted  the receiver on the same file: {} more events in {seconds:.1} s, {}",
         grouped(rest),
         rate(rest.unsigned_abs(), seconds)
-    );
+    ));
 
     let found = totals::ask(pair, last, ledger::read(pair, events, last).await?).await?;
     let log = log(pair).await?;
     let published = log.next_sequence.unwrap_or(0);
     let applied = sequence_of(&status(pair).await?) + 1;
     let acked = acked(&log) + 1;
-    println!();
-    println!(
+    say("");
+    say(format!(
         "published {} = applied {} = acked {}",
         grouped(published),
         grouped(applied),
         grouped(acked)
-    );
-    println!();
-    print!("{}", totals::compare(&found, expected));
-    println!();
+    ));
+    say("");
+    say(totals::compare(&found, expected).trim_end());
+    say("");
     for service in [Service::Receiver, Service::Publisher] {
         pair.stop(service).await?;
     }
     if found == *expected && published == applied && applied == acked {
-        println!("All equal. Each event has had its effect once, the crash notwithstanding.");
+        say("All equal. Each event has had its effect once, the crash notwithstanding.");
         return Ok(ExitCode::SUCCESS);
     }
-    println!("NOT EQUAL.");
+    say("NOT EQUAL.");
     Ok(ExitCode::FAILURE)
 }
 

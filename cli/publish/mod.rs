@@ -27,6 +27,7 @@ use crate::{
     arguments,
     failure::{Failure, explain},
     link,
+    output::say,
     retry::{self, Verdict},
 };
 
@@ -39,7 +40,7 @@ const STDIN: &str = "-";
 /// See [`publish`].
 pub async fn run(arguments: arguments::Publish) -> Result<ExitCode, Failure> {
     let (summary, ended) = publish(&arguments).await?;
-    println!("{summary}");
+    say(&summary);
     ended?;
     Ok(if summary.refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

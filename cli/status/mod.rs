@@ -13,6 +13,7 @@ use crate::{
     arguments,
     failure::{Failure, explain},
     link,
+    output::say,
 };
 
 /// What both ends said, or why one did not.
@@ -61,9 +62,9 @@ pub async fn run(arguments: arguments::Status) -> Result<ExitCode, Failure> {
         receiver: status.map(tonic::Response::into_inner).map_err(|status| explain(&status)),
     };
     if arguments.json {
-        println!("{}", json::show(&both));
+        say(json::show(&both));
     } else {
-        print!("{}", screen::show(&both, std::io::stdout().is_terminal()));
+        say(screen::show(&both, std::io::stdout().is_terminal()).trim_end());
     }
     Ok(if both.is_well() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
