@@ -5,6 +5,7 @@ use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -51,9 +52,20 @@ pub struct Lock {
 /// Takes `DB.lock`.
 ///
 /// # Errors
-/// [`Failure::InUse`] when another process holds it; [`Failure::Runtime`]
+/// [`Failure::InUse`] when another process holds it, or the database has two
+/// names; [`Failure::Runtime`]
 /// when it cannot be made.
 pub fn lock(db: &Path) -> Result<Lock, Failure> {
+    // Another name would have another lock and another write-ahead log.
+    if let Ok(file) = fs::metadata(db)
+        && file.nlink() > 1
+    {
+        return Err(Failure::InUse(format!(
+            "the database {} has {} names (hard links); it may have only one",
+            db.display(),
+            file.nlink()
+        )));
+    }
     let path = beside(db, ".lock");
     // The file stays when the process ends: taking it away would let two lock two files.
     let file =

@@ -83,7 +83,7 @@ impl Store {
 }
 
 /// Looks before anything is changed. `true`: there is nothing in it yet.
-fn examine(connection: &Connection) -> Result<bool, OpenError> {
+pub(super) fn examine(connection: &Connection) -> Result<bool, OpenError> {
     let number = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get(0));
     let application_id: i32 = match number("application_id") {
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {

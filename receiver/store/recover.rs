@@ -13,7 +13,10 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
-use super::lock::{self, beside};
+use super::{
+    lock::{self, beside},
+    open,
+};
 use crate::process::Failure;
 
 /// Copies, checks, swaps, and lets the database back into service. The old
@@ -50,6 +53,8 @@ fn make_copy(db: &Path, copy: &Path) -> Result<(), Box<dyn std::error::Error>> {
         let old = Connection::open_with_flags(db, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         old.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         old.pragma_update(None, "wal_autocheckpoint", 0)?;
+        // Swapped under another application's feet, its later commits would be lost.
+        open::examine(&old)?;
         let target = unfinished.to_str().ok_or("the path is not UTF-8")?;
         old.execute("VACUUM INTO ?1", [target])?;
     }

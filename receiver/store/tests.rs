@@ -192,3 +192,26 @@ fn recover_without_a_database_says_so() {
     let failure = recover::recover(&db).expect_err("nothing there");
     assert!(failure.to_string().contains("there is no database"), "{failure}");
 }
+
+#[test]
+fn a_database_with_two_names_is_refused() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let db = directory.path().join("one.db");
+    std::fs::write(&db, "").expect("written");
+    std::fs::hard_link(&db, directory.path().join("two.db")).expect("linked");
+    let refused = lock::lock(&db).expect_err("two names").to_string();
+    assert!(refused.contains("2 names"), "{refused}");
+}
+
+#[test]
+fn another_applications_database_is_not_recovered() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let db = directory.path().join("app.db");
+    Connection::open(&db)
+        .and_then(|app| app.execute_batch("CREATE TABLE users (n); INSERT INTO users VALUES (1)"))
+        .expect("made");
+    let refused = recover::recover(&db).expect_err("not ours").to_string();
+    assert!(refused.contains("another application"), "{refused}");
+    let names = std::fs::read_dir(directory.path()).expect("listed").count();
+    assert_eq!(names, 2, "the database and the lock, as before");
+}
