@@ -1,7 +1,7 @@
 //! Configuration files: TOML, with errors that name the line, the key and what
 //! was expected. Flags override the environment, which overrides the file.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fmt, fs, net::SocketAddr, path::Path, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 
@@ -20,6 +20,30 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
 
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())
+}
+
+/// A setting that is text, for `#[serde(deserialize_with)]`: read by the same
+/// [`FromStr`] as its flag, so that a value that cannot be used has its line.
+pub fn text<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: fmt::Display>,
+{
+    String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+/// An address to serve on.
+#[derive(Debug, Clone, Copy)]
+pub struct Address(pub SocketAddr);
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse()
+            .map(Address)
+            .map_err(|_| format!("{text:?} is no address such as 127.0.0.1:7601 or [::]:0"))
+    }
 }
 
 /// A duration as text with a unit, such as "7d" or "1500ms".
@@ -46,6 +70,8 @@ mod tests {
     struct Sample {
         #[serde(default, deserialize_with = "duration")]
         max_age: Option<Duration>,
+        #[serde(default, deserialize_with = "text")]
+        listen: Option<Address>,
         #[serde(default)]
         count: u32,
     }
@@ -55,6 +81,7 @@ mod tests {
         let sample: Sample = parse("max_age = \"7d\"\ncount = 1").expect("valid");
         assert_eq!(sample.max_age, Some(Duration::from_secs(7 * 86_400)));
         assert_eq!(sample.count, 1);
+        assert!(sample.listen.is_none());
     }
 
     #[test]
@@ -63,6 +90,7 @@ mod tests {
             ("count = 1\nmax_agee = \"1d\"", "line 2", "max_agee", "max_age"),
             ("max_age = \"7\"", "line 1", "max_age", "such as"),
             ("\n\ncount = \"x\"", "line 3", "count", "u32"),
+            ("\nlisten = \"nowhere\"", "line 2", "listen", "127.0.0.1:7601"),
         ];
         for (text, line, key, expected) in cases {
             let wrong = parse::<Sample>(text).expect_err(text);

@@ -147,15 +147,12 @@ fn runtime(error: impl std::fmt::Display) -> Failure {
     Failure::Runtime(format!("the server failed: {error}"))
 }
 
-/// Binds an address such as `127.0.0.1:7601` or `[::]:0`.
+/// Binds an address.
 ///
 /// # Errors
-/// [`Failure::Usage`] for text that is no address, [`Failure::Runtime`] if it cannot be bound.
-pub async fn bind(text: &str) -> Result<TcpListener, Failure> {
-    let address: SocketAddr = text.parse().map_err(|_| {
-        Failure::Usage(format!("--listen {text}: not an address such as 127.0.0.1:7601"))
-    })?;
+/// [`Failure::Runtime`] if it cannot be bound.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address)
         .await
-        .map_err(|error| Failure::Runtime(format!("cannot listen on {text}: {error}")))
+        .map_err(|error| Failure::Runtime(format!("cannot listen on {address}: {error}")))
 }

@@ -1,6 +1,12 @@
 //! What a publisher is told: flags over environment over file over default.
 
-use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use clap::{Args, Parser, Subcommand};
 use serde::{Deserialize, Deserializer, de};
@@ -11,10 +17,14 @@ use super::{
     retention::{Limits, WhenFull},
 };
 use crate::{
-    process::{Failure, config},
+    process::{
+        Failure,
+        config::{self, Address},
+    },
     proto::wire,
 };
 
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7601);
 const DEFAULT_MAX_EVENTS: u64 = 10_000_000;
 const DEFAULT_MAX_BYTES: u64 = 4 << 30;
 const DEFAULT_MAX_AGE: Duration = Duration::from_secs(7 * 86_400);
@@ -53,7 +63,7 @@ pub enum Command {
 pub struct Flags {
     /// Address to serve on; port 0 picks one [default: 127.0.0.1:7601].
     #[arg(long, env = "COUNTERFOIL_LISTEN", value_name = "ADDR")]
-    listen: Option<String>,
+    listen: Option<Address>,
     /// Where the logs are kept [default: ./counterfoil-data].
     #[arg(long, env = "COUNTERFOIL_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -66,7 +76,7 @@ pub struct Flags {
 #[derive(Debug)]
 pub struct Settings {
     /// Address to serve on.
-    pub listen: String,
+    pub listen: SocketAddr,
     /// Where the logs are kept.
     pub data_dir: PathBuf,
     /// The logs by name; at least one.
@@ -95,7 +105,7 @@ impl Flags {
             None => File::default(),
         };
         Ok(Settings {
-            listen: self.listen.or(file.listen).unwrap_or_else(|| "127.0.0.1:7601".to_owned()),
+            listen: self.listen.or(file.listen).map_or(DEFAULT_LISTEN, |Address(at)| at),
             data_dir: self
                 .data_dir
                 .or(file.data_dir)
@@ -116,7 +126,8 @@ fn logs(sections: BTreeMap<LogName, LogSection>) -> BTreeMap<String, LogSettings
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    listen: Option<String>,
+    #[serde(default, deserialize_with = "config::text")]
+    listen: Option<Address>,
     data_dir: Option<PathBuf>,
     #[serde(default)]
     logs: BTreeMap<LogName, LogSection>,
@@ -263,7 +274,7 @@ mod tests {
     #[test]
     fn without_a_file_there_is_main() {
         let settings = Flags::default().settle().expect("defaults");
-        assert_eq!(settings.listen, "127.0.0.1:7601");
+        assert_eq!(settings.listen.to_string(), "127.0.0.1:7601");
         let main = &settings.logs["main"];
         assert_eq!(main.limits.max_events, 10_000_000);
         assert_eq!(main.limits.max_bytes, 4 << 30);
@@ -276,7 +287,7 @@ mod tests {
         let text = "listen = \"127.0.0.1:1\"\n[logs.orders]\nmax_events = 5\nmax_bytes = \"1 KiB\"\n\
                     max_age = \"2h\"\nwhen_full = \"reject\"\nsegment_bytes = 4096\n[logs.b]\n";
         let settings = read(text).expect("valid");
-        assert_eq!(settings.listen, "127.0.0.1:1");
+        assert_eq!(settings.listen.to_string(), "127.0.0.1:1");
         assert_eq!(settings.logs.keys().collect::<Vec<_>>(), ["b", "orders"]);
         let orders = &settings.logs["orders"];
         assert_eq!(orders.segment_bytes, 4096);

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 fn serve(flags: Flags) -> Result<(), Failure> {
     let settings = flags.settle()?;
     process::block_on(async {
-        let listener = process::bind(&settings.listen).await?;
+        let listener = process::bind(settings.listen).await?;
         run::run(settings, listener).await
     })
 }

@@ -75,7 +75,7 @@ pub fn recover(data_dir: &Path) -> Result<(), Failure> {
     for name in dir.logs()? {
         let log_dir = dir.log_dir(&name)?;
         if !recovery::is_needed(&log_dir) {
-            println!("log {name}: needs no recovery");
+            println!("log {name}: no write to its disk has failed; nothing to recover");
             continue;
         }
         match recovery::recover(&log_dir)? {

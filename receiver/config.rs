@@ -1,19 +1,29 @@
 //! What a receiver is told: flags over environment over file over default.
 
-use std::path::PathBuf;
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    num::NonZeroU32,
+    path::PathBuf,
+    str::FromStr,
+};
 
 use clap::{Args, Parser, Subcommand};
 use serde::Deserialize;
 use tonic::transport::Endpoint;
 
+use super::projections;
 use crate::{
-    process::{Failure, config},
+    process::{
+        Failure,
+        config::{self, Address},
+    },
     proto::{
         limits::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT},
         wire,
     },
 };
 
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7602);
 /// How long one attempt to connect may take.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -47,28 +57,34 @@ pub enum Command {
 pub struct Flags {
     /// Address to serve on; port 0 picks one [default: 127.0.0.1:7602].
     #[arg(long, env = "COUNTERFOIL_LISTEN", value_name = "ADDR")]
-    listen: Option<String>,
+    #[serde(deserialize_with = "config::text")]
+    listen: Option<Address>,
     /// The publisher [default: http://127.0.0.1:7601].
     #[arg(long, env = "COUNTERFOIL_PUBLISHER", value_name = "URL")]
-    publisher: Option<String>,
+    #[serde(deserialize_with = "config::text")]
+    publisher: Option<Publisher>,
     /// The log to follow [default: main].
     #[arg(long, env = "COUNTERFOIL_LOG", value_name = "NAME")]
-    log: Option<String>,
+    #[serde(deserialize_with = "config::text")]
+    log: Option<Name>,
     /// This receiver's name; one process for each name [default: receiver].
     #[arg(long, env = "COUNTERFOIL_NAME", value_name = "NAME")]
-    name: Option<String>,
+    #[serde(deserialize_with = "config::text")]
+    name: Option<Name>,
     /// The database [default: counterfoil.db].
     #[arg(long, env = "COUNTERFOIL_DB", value_name = "FILE")]
-    db: Option<PathBuf>,
+    #[serde(deserialize_with = "config::text")]
+    db: Option<Db>,
     /// What to do with events [default: inventory].
     #[arg(long, env = "COUNTERFOIL_PROJECTION", value_name = "NAME")]
-    projection: Option<String>,
+    #[serde(deserialize_with = "config::text")]
+    projection: Option<ProjectionName>,
     /// Attempts to connect in a row before halting [default: no limit].
     #[arg(long, env = "COUNTERFOIL_CONNECT_ATTEMPTS", value_name = "N")]
-    connect_attempts: Option<u32>,
+    connect_attempts: Option<NonZeroU32>,
     /// Attempts to apply one event before halting [default: 5].
     #[arg(long, env = "COUNTERFOIL_APPLY_ATTEMPTS", value_name = "N")]
-    apply_attempts: Option<u32>,
+    apply_attempts: Option<NonZeroU32>,
     /// A file with the same settings, as TOML.
     #[arg(long, env = "COUNTERFOIL_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -79,7 +95,7 @@ pub struct Flags {
 #[derive(Debug)]
 pub struct Settings {
     /// Address to serve on.
-    pub listen: String,
+    pub listen: SocketAddr,
     /// The publisher, not connected to yet.
     pub publisher: Endpoint,
     /// The log.
@@ -97,60 +113,107 @@ pub struct Settings {
 }
 
 impl Flags {
-    /// Completes the flags by the file and the defaults, and checks them.
+    /// Completes the flags by the file and the defaults.
     ///
     /// # Errors
-    /// [`Failure::Usage`] naming the setting and what was expected.
+    /// [`Failure::Usage`] naming the line, the key and what was expected.
     pub fn settle(self) -> Result<Settings, Failure> {
         let file = match &self.config {
             Some(path) => config::read(path)?,
             None => Flags::default(),
         };
-        let or = |flag: Option<String>, file: Option<String>, default: &str| {
-            flag.or(file).unwrap_or_else(|| default.to_owned())
-        };
-        let settings = Settings {
-            listen: or(self.listen, file.listen, "127.0.0.1:7602"),
-            publisher: endpoint(or(self.publisher, file.publisher, "http://127.0.0.1:7601"))?,
-            log: or(self.log, file.log, "main"),
-            name: or(self.name, file.name, "receiver"),
-            db: self.db.or(file.db).unwrap_or_else(|| "counterfoil.db".into()),
-            projection: or(self.projection, file.projection, "inventory"),
-            connect_attempts: self.connect_attempts.or(file.connect_attempts),
-            apply_attempts: self.apply_attempts.or(file.apply_attempts).unwrap_or(5),
-        };
-        for (field, value) in [("log", &settings.log), ("name", &settings.name)] {
-            wire::name(value, field).map_err(|wrong| Failure::Usage(wrong.message))?;
+        Ok(Settings {
+            listen: self.listen.or(file.listen).map_or(DEFAULT_LISTEN, |Address(at)| at),
+            publisher: match self.publisher.or(file.publisher) {
+                Some(Publisher(endpoint)) => endpoint,
+                None => connecting(Endpoint::from_static("http://127.0.0.1:7601")),
+            },
+            log: self.log.or(file.log).map_or_else(|| "main".to_owned(), |Name(name)| name),
+            name: self.name.or(file.name).map_or_else(|| "receiver".to_owned(), |Name(name)| name),
+            db: self.db.or(file.db).map_or_else(|| "counterfoil.db".into(), |Db(path)| path),
+            projection: self
+                .projection
+                .or(file.projection)
+                .map_or_else(|| "inventory".to_owned(), |ProjectionName(name)| name),
+            connect_attempts: self.connect_attempts.or(file.connect_attempts).map(u32::from),
+            apply_attempts: self.apply_attempts.or(file.apply_attempts).map_or(5, u32::from),
+        })
+    }
+}
+
+/// A publisher to connect to.
+#[derive(Debug, Clone)]
+struct Publisher(Endpoint);
+
+impl FromStr for Publisher {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("{url:?} is no URL such as http://127.0.0.1:7601: {why}");
+        let endpoint =
+            Endpoint::from_shared(url.to_owned()).map_err(|error| wrong(&error.to_string()))?;
+        let uri = endpoint.uri();
+        if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
+            return Err(wrong("http:// and a host were expected"));
         }
-        let attempts = [
-            ("connect_attempts", settings.connect_attempts),
-            ("apply_attempts", Some(settings.apply_attempts)),
-        ];
-        for (field, count) in attempts {
-            if count == Some(0) {
-                return Err(Failure::Usage(format!("{field}: is 0; at least 1 was expected")));
-            }
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err(wrong("nothing was expected behind the host and the port"));
         }
-        Ok(settings)
+        Ok(Publisher(connecting(endpoint)))
     }
 }
 
 /// Keepalive also while nothing comes; no deadline over all, or a quiet Replay would end.
-fn endpoint(url: String) -> Result<Endpoint, Failure> {
-    let wrong = |why: String| {
-        Failure::Usage(format!("publisher: {url:?} is no URL such as http://127.0.0.1:7601: {why}"))
-    };
-    let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| wrong(error.to_string()))?;
-    let uri = endpoint.uri();
-    if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
-        return Err(wrong("http:// and a host were expected".to_owned()));
-    }
-    Ok(endpoint
+fn connecting(endpoint: Endpoint) -> Endpoint {
+    endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
         .keep_alive_while_idle(true)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT))
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+}
+
+/// The name of a log or a receiver.
+#[derive(Debug, Clone)]
+struct Name(String);
+
+impl FromStr for Name {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        wire::name(name, "the name").map_err(|wrong| wrong.message)?;
+        Ok(Name(name.to_owned()))
+    }
+}
+
+/// The path of a database.
+#[derive(Debug, Clone)]
+struct Db(PathBuf);
+
+impl FromStr for Db {
+    type Err = String;
+
+    fn from_str(path: &str) -> Result<Self, String> {
+        match path {
+            "" | ":memory:" => Err(format!("{path:?} is no path of a file, which was expected")),
+            path => Ok(Db(path.into())),
+        }
+    }
+}
+
+/// The name of a projection that there is.
+#[derive(Debug, Clone)]
+struct ProjectionName(String);
+
+impl FromStr for ProjectionName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match projections::named(name) {
+            Some(_) => Ok(ProjectionName(name.to_owned())),
+            None => Err(format!("{name:?} is no projection; there is: {}", projections::NAMES)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -176,18 +239,45 @@ mod tests {
     }
 
     #[test]
-    fn bad_settings_are_named() {
-        for (flags, field) in [
-            (["--publisher", "nonsense"], "publisher"),
-            (["--publisher", "https://x:1"], "publisher"),
-            (["--publisher", "http://"], "publisher"),
-            (["--name", "a b"], "name"),
-            (["--log", ""], "log"),
-            (["--apply-attempts", "0"], "apply_attempts"),
+    fn bad_flags_are_named() {
+        for (flag, value) in [
+            ("--listen", "nowhere"),
+            ("--publisher", "nonsense"),
+            ("--publisher", "https://x:1"),
+            ("--publisher", "http://"),
+            ("--publisher", "http://x:1/path"),
+            ("--name", "a b"),
+            ("--log", ""),
+            ("--db", ""),
+            ("--db", ":memory:"),
+            ("--projection", "xx"),
+            ("--apply-attempts", "0"),
         ] {
-            let failure = settle(&flags).expect_err(field);
+            let error = Cli::try_parse_from(["receiver", flag, value]).expect_err(flag);
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(flag), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_bad_value_in_a_file_has_its_line_its_key_and_what_was_expected() {
+        for (key, value, expected) in [
+            ("listen", "\"nowhere\"", "127.0.0.1:7601"),
+            ("publisher", "\"https://x:1\"", "http://"),
+            ("name", "\"a b\"", "letters"),
+            ("log", "\"\"", "1 to 128"),
+            ("db", "\"\"", "path"),
+            ("projection", "\"xx\"", "inventory"),
+            ("connect_attempts", "0", "nonzero"),
+        ] {
+            let mut file = tempfile::NamedTempFile::new().expect("temporary file");
+            writeln!(file, "# one\n{key} = {value}").expect("written");
+            let path = file.path().to_str().expect("UTF-8");
+            let failure = settle(&["--config", path]).expect_err(key);
             assert_eq!(failure.code(), 2);
-            assert!(failure.to_string().contains(field), "{failure}");
+            for part in ["line 2", key, expected] {
+                assert!(failure.to_string().contains(part), "{part:?} is missing in: {failure}");
+            }
         }
     }
 }

@@ -24,9 +24,10 @@ fn main() -> ExitCode {
 
 fn serve(flags: Flags) -> Result<(), Failure> {
     let settings = flags.settle()?;
-    let projection = projections::named(&settings.projection)?;
+    let projection = projections::named(&settings.projection)
+        .expect("the settings hold only names of projections that there are");
     process::block_on(async {
-        let listener = process::bind(&settings.listen).await?;
+        let listener = process::bind(settings.listen).await?;
         run::run(settings, projection, listener).await
     })
 }

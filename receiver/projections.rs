@@ -1,15 +1,14 @@
 //! The projections that this program has, by name.
 
 use super::{inventory::Inventory, projection::Projection};
-use crate::process::Failure;
 
-/// The projection of a name.
-///
-/// # Errors
-/// [`Failure::Usage`] that names those there are.
-pub fn named(name: &str) -> Result<Box<dyn Projection>, Failure> {
+/// All their names, for people.
+pub const NAMES: &str = "inventory";
+
+/// The projection of a name, if there is one.
+pub fn named(name: &str) -> Option<Box<dyn Projection>> {
     match name {
-        "inventory" => Ok(Box::new(Inventory)),
-        other => Err(Failure::Usage(format!("projection: is {other:?}; there is: inventory"))),
+        "inventory" => Some(Box::new(Inventory)),
+        _ => None,
     }
 }
