@@ -4,6 +4,7 @@ use std::{env, error::Error, fs, path::Path};
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto/counterfoil");
+    println!("cargo:rerun-if-changed=proto/google");
     let files = [
         "counterfoil/v1/event.proto",
         "counterfoil/v1/publisher.proto",
@@ -23,6 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         .bytes(".counterfoil.v1")
         .btree_map(".counterfoil.v1")
+        .extern_path(".google.rpc", "::tonic_types::pb")
         .compile_fds(descriptors)?;
     Ok(())
 }

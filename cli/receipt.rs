@@ -16,8 +16,11 @@ use crate::{arguments, failure::Failure, link, numbers::grouped, output::say};
 /// [`Failure::Runtime`] when the publisher refuses or cannot be reached.
 pub async fn run(arguments: arguments::Receipt) -> Result<ExitCode, Failure> {
     let mut client = link::publisher(&arguments.source.publisher)?;
-    let request =
-        GetReceiptRequest { log: arguments.source.log.clone(), key: arguments.key.clone() };
+    let request = GetReceiptRequest {
+        log: arguments.source.log.clone(),
+        key: arguments.key.clone(),
+        ..Default::default()
+    };
     let response = client
         .get_receipt(link::call(request))
         .await
@@ -83,6 +86,7 @@ mod tests {
                 fingerprint: vec![1, 2].into(),
                 ..Default::default()
             }),
+            ..Default::default()
         }
     }
 
@@ -98,8 +102,10 @@ mod tests {
 
     #[test]
     fn an_unknown_key_has_no_receipt() {
-        let response =
-            || GetReceiptResponse { state: ReceiptState::NeverAccepted.into(), receipt: None };
+        let response = || GetReceiptResponse {
+            state: ReceiptState::NeverAccepted.into(),
+            ..Default::default()
+        };
         assert_eq!(as_text(response()), "state        NEVER_ACCEPTED");
         assert_eq!(as_json(response()), r#"{"receipt":null,"state":"NEVER_ACCEPTED"}"#);
     }

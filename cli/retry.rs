@@ -31,7 +31,9 @@ pub fn judge(status: &Status) -> Verdict {
         Code::InvalidArgument | Code::AlreadyExists | Code::Aborted | Code::OutOfRange => {
             Verdict::Request
         }
-        Code::FailedPrecondition if reason_of(status) == Some(Reason::PartialDuplicate) => {
+        Code::FailedPrecondition
+            if matches!(reason_of(status), Some(Reason::PartialDuplicate | Reason::KeyExpired)) =>
+        {
             Verdict::Request
         }
         _ => Verdict::Stop,
@@ -66,9 +68,11 @@ mod tests {
             (said(Reason::KeyConflict), Verdict::Request),
             (said(Reason::PartialDuplicate), Verdict::Request),
             (said(Reason::StaleVersion), Verdict::Request),
+            (said(Reason::KeyExpired), Verdict::Request),
             (said(Reason::CursorExpired), Verdict::Request),
             (said(Reason::LogHalted), Verdict::Stop),
             (said(Reason::LogFull), Verdict::Stop),
+            (said(Reason::KeysFull), Verdict::Stop),
             (said(Reason::LogNotFound), Verdict::Stop),
             (said(Reason::Corrupt), Verdict::Stop),
             (Status::unimplemented("other"), Verdict::Stop),

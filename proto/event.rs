@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use uuid::{Uuid, Variant, Version};
 
 /// Place in a log, from 0. -1 stands for "before the first".
 pub type Sequence = i64;
@@ -147,6 +148,11 @@ fn be32(length: usize) -> [u8; 4] {
 }
 
 impl Intent {
+    /// See [`intent_time_ms`].
+    pub fn time_ms(&self) -> Option<i64> {
+        intent_time_ms(&self.key, self.first_attempt_time)
+    }
+
     /// The part of the intent that its fingerprint covers.
     pub fn content(&self) -> Content<'_> {
         Content {
@@ -159,6 +165,25 @@ impl Intent {
             first_attempt_time: self.first_attempt_time,
         }
     }
+}
+
+/// The time of an intent, by which its receipt is kept, in milliseconds since the
+/// Unix epoch: its first attempt's, else the one inside a UUIDv7 key (RFC 9562,
+/// written with hyphens). None: its receipt is kept for ever.
+pub fn intent_time_ms(key: &str, first_attempt_time: Option<Time>) -> Option<i64> {
+    first_attempt_time.map(Time::unix_millis).or_else(|| uuid_v7_ms(key))
+}
+
+/// The time inside a key that is a UUIDv7.
+fn uuid_v7_ms(key: &str) -> Option<i64> {
+    /// Other spellings are taken for text: a hash in hexadecimal is no UUID.
+    const HYPHENATED: usize = 36;
+    let id = (key.len() == HYPHENATED).then(|| Uuid::try_parse(key).ok())??;
+    if id.get_version() != Some(Version::SortRand) || id.get_variant() != Variant::RFC4122 {
+        return None;
+    }
+    let (high, low) = (id.as_fields().0, id.as_fields().1);
+    Some(i64::from(high) << 16 | i64::from(low))
 }
 
 impl Time {
@@ -237,6 +262,27 @@ mod tests {
         ];
         let prints: std::collections::HashSet<_> = all.iter().map(fingerprint).collect();
         assert_eq!(prints.len(), all.len());
+    }
+
+    #[test]
+    fn an_intent_has_the_time_it_states_or_the_one_in_its_key() {
+        // The example of RFC 9562, A.6.
+        let v7 = "017F22E2-79B0-7CC3-98C4-DC0C0C07398F";
+        let stated = Some(Time { seconds: 2, nanos: 3_000_000 });
+        let cases = [
+            (v7, None, Some(1_645_557_742_000)),
+            (v7, stated, Some(2_003)),
+            ("order-77", stated, Some(2_003)),
+            ("order-77", None, None),
+            ("017f22e279b07cc398c4dc0c0c07398f", None, None),
+            ("{017f22e2-79b0-7cc3-98c4-dc0c0c0739}", None, None),
+            ("017f22e2-79b0-4cc3-98c4-dc0c0c07398f", None, None),
+            ("017f22e2-79b0-7cc3-18c4-dc0c0c07398f", None, None),
+            ("017f22e2-79b0-7cc3-98c4-dc0c0c07398g", None, None),
+        ];
+        for (key, first_attempt_time, time_ms) in cases {
+            assert_eq!(intent_time_ms(key, first_attempt_time), time_ms, "{key}");
+        }
     }
 
     #[test]

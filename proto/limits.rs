@@ -38,6 +38,19 @@ pub const MAX_GROUP_EVENTS: usize = 1_024;
 /// Most stored bytes that one group commit of the publisher holds.
 pub const MAX_GROUP_BYTES: usize = 1024 * 1024;
 
+/// Requests of one PublishStream that may wait for their answers. Beyond it the
+/// stream is not read.
+pub const MAX_STREAM_REQUESTS: usize = 4_096;
+
+/// Most outcomes of one Ack.
+pub const MAX_ACK_OUTCOMES: usize = 1_000;
+/// Most bytes of the reason of an outcome.
+pub const MAX_REASON_BYTES: usize = 256;
+/// Most bytes of the result of an outcome, as it is reported.
+pub const MAX_RESULT_BYTES: usize = 16 * 1024;
+/// Most bytes of the outcomes of one Ack, reasons and results together.
+pub const MAX_ACK_OUTCOME_BYTES: usize = 1024 * 1024;
+
 /// A Replay frame is closed once it holds this many events.
 pub const FRAME_EVENTS: usize = 512;
 /// A Replay frame is closed once it holds this many bytes of events.

@@ -43,6 +43,9 @@ reasons! {
     KeyConflict = "KEY_CONFLICT" => AlreadyExists;
     /// Some keys of the batch are known and some are not.
     PartialDuplicate = "PARTIAL_DUPLICATE" => FailedPrecondition;
+    /// The key is unknown and its intent's time lies before the key floor: what
+    /// became of it is no longer known.
+    KeyExpired = "KEY_EXPIRED" => FailedPrecondition;
     /// The cursor is of another incarnation of the log.
     LogMismatch = "LOG_MISMATCH" => FailedPrecondition;
     /// The cursor's chain is not this log's: same numbers, other history.
@@ -61,6 +64,8 @@ reasons! {
     CursorAhead = "CURSOR_AHEAD" => OutOfRange;
     /// The log is full and was told to refuse, or the disk is full.
     LogFull = "LOG_FULL" => ResourceExhausted;
+    /// There are as many keys without a time as the log may hold.
+    KeysFull = "KEYS_FULL" => ResourceExhausted;
     /// There is no log of that name.
     LogNotFound = "LOG_NOT_FOUND" => NotFound;
     /// What was asked for does not exist.

@@ -9,7 +9,9 @@ use uuid::Uuid;
 
 use super::{
     chain::{Chain, Cursor, EMPTY_CHAIN},
-    event::{Content, DataKind, Event, Fingerprint, Intent, Sequence, Time, fingerprint},
+    event::{
+        Content, DataKind, Event, Fingerprint, Intent, Sequence, Time, fingerprint, intent_time_ms,
+    },
     limits::*,
     pb,
     refusal::{Reason, Refusal},
@@ -73,14 +75,18 @@ pub fn intent(event: pb::NewEvent, at: &str, now: Time) -> Result<Intent, Refusa
         .first_attempt_time
         .map(|time| checked_time(time, &field("first_attempt_time")))
         .transpose()?;
-    if let Some(time) = first_attempt_time {
-        let latest = now.seconds.saturating_add(MAX_CLOCK_LEAD.as_secs() as i64);
-        if time.seconds > latest {
+    if let Some(at) = intent_time_ms(&event.key, first_attempt_time) {
+        let lead_ms = at.saturating_sub(now.unix_millis());
+        if lead_ms > MAX_CLOCK_LEAD.as_millis() as i64 {
+            let (name, what) = match first_attempt_time {
+                Some(_) => ("first_attempt_time", "lies"),
+                None => ("key", "is a UUIDv7 whose time lies"),
+            };
             return Err(Refusal::field(
-                field("first_attempt_time"),
+                field(name),
                 format!(
-                    "lies {} s ahead of the publisher's clock, at most {} s are allowed",
-                    time.seconds - now.seconds,
+                    "{what} {} s ahead of the publisher's clock, at most {} s are allowed",
+                    lead_ms / 1_000,
                     MAX_CLOCK_LEAD.as_secs()
                 ),
             ));
@@ -217,7 +223,11 @@ fn or_default(content_type: String, kind: DataKind) -> String {
     if content_type.is_empty() { kind.default_content_type().to_owned() } else { content_type }
 }
 
-fn checked_time(time: prost_types::Timestamp, field: &str) -> Result<Time, Refusal> {
+/// A time within the range that protobuf defines. `field` is its path in the request.
+///
+/// # Errors
+/// INVALID_FIELD.
+pub fn checked_time(time: prost_types::Timestamp, field: &str) -> Result<Time, Refusal> {
     // The range that protobuf defines: years 1 to 9999.
     let seconds_in_range = (-62_135_596_800..=253_402_300_799).contains(&time.seconds);
     match u32::try_from(time.nanos) {
@@ -237,6 +247,11 @@ fn checked_time(time: prost_types::Timestamp, field: &str) -> Result<Time, Refus
 /// A time as the wire carries it.
 pub fn timestamp(time: Time) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds: time.seconds, nanos: time.nanos as i32 }
+}
+
+/// A time as people and programs read it: RFC 3339.
+pub fn time_text(unix_millis: i64) -> String {
+    timestamp(Time::from_unix_millis(unix_millis)).to_string()
 }
 
 /// A Struct as canonical JSON text (RFC 8785). Its numbers are doubles, so

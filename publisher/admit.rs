@@ -21,6 +21,8 @@ pub struct Prepared {
     pub fingerprint: Fingerprint,
     /// Accept only at this version of the subject.
     pub expected_version: Option<i64>,
+    /// By which its receipt is kept, milliseconds since the Unix epoch; none: for ever.
+    pub time_ms: Option<i64>,
     /// The part of its stored bytes that is known by now.
     pub content: Vec<u8>,
 }
@@ -29,8 +31,9 @@ impl Prepared {
     /// Encodes an intent.
     pub fn new(intent: Intent) -> Self {
         let content = wire::content(&intent);
+        let time_ms = intent.time_ms();
         let Intent { key, subject, fingerprint, expected_version, .. } = intent;
-        Prepared { key, subject, fingerprint, expected_version, content }
+        Prepared { key, subject, fingerprint, expected_version, time_ms, content }
     }
 
     /// Bytes that it will take, at most.
@@ -67,13 +70,15 @@ pub fn distinct_keys(intents: &[Intent]) -> Result<(), Refusal> {
 
 /// Decides about the events of one request, whose keys are distinct. `known`
 /// holds the receipt of each key, where there is one; `version` gives the number
-/// of a subject's events. Both include what is to be committed before it.
+/// of a subject's events. Both include what is to be committed before it. No
+/// receipt is known any more of intents from before `key_floor_ms`.
 ///
 /// # Errors
-/// KEY_CONFLICT, PARTIAL_DUPLICATE or STALE_VERSION, whichever comes first.
+/// KEY_CONFLICT, KEY_EXPIRED, PARTIAL_DUPLICATE or STALE_VERSION, whichever comes first.
 pub fn admit(
     events: &[Prepared],
     known: &[Option<Accepted>],
+    key_floor_ms: i64,
     version: impl Fn(&str) -> i64,
 ) -> Result<Admission, Refusal> {
     for (index, (event, receipt)) in events.iter().zip(known).enumerate() {
@@ -83,6 +88,14 @@ pub fn admit(
             return Err(key_conflict(index, event, receipt));
         }
     }
+    for (index, (event, receipt)) in events.iter().zip(known).enumerate() {
+        if let Some(time_ms) = event.time_ms
+            && receipt.is_none()
+            && time_ms < key_floor_ms
+        {
+            return Err(key_expired(index, event, time_ms, key_floor_ms));
+        }
+    }
     match known.iter().flatten().count() {
         0 => versions(events, version).map(Admission::Append),
         all if all == events.len() => {
@@ -90,6 +103,28 @@ pub fn admit(
         }
         some => Err(partial_duplicate(some, known)),
     }
+}
+
+/// Whether there may be so many more keys without a time.
+///
+/// # Errors
+/// KEYS_FULL.
+pub fn room_for_keys(events: &[Prepared], untimed: u64, most: u64) -> Result<(), Refusal> {
+    let adding = events.iter().filter(|event| event.time_ms.is_none()).count() as u64;
+    if adding == 0 || untimed.saturating_add(adding) <= most {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Reason::KeysFull,
+        format!(
+            "the log holds {untimed} keys without a time and may hold {most}; their receipts are \
+             kept for ever, and none is dropped for a new one: use UUIDv7 keys or state \
+             first_attempt_time, or raise max_untimed_keys"
+        ),
+    )
+    .with("limit", "max_untimed_keys")
+    .with("max_untimed_keys", most)
+    .with("untimed_keys", untimed))
 }
 
 /// The version that each event gives its subject.
@@ -135,6 +170,23 @@ fn key_conflict(index: usize, event: &Prepared, receipt: &Accepted) -> Refusal {
     .with("index", index)
 }
 
+fn key_expired(index: usize, event: &Prepared, time_ms: i64, key_floor_ms: i64) -> Refusal {
+    let (time, floor) = (wire::time_text(time_ms), wire::time_text(key_floor_ms));
+    Refusal::new(
+        Reason::KeyExpired,
+        format!(
+            "events[{index}]: key {:?} is not known, and its intent is of {time}, before the key \
+             floor {floor}: whether it was accepted is no longer known; nothing was written. Find \
+             out whether it took effect before you state it under a new key",
+            event.key
+        ),
+    )
+    .with("key_floor", floor)
+    .with("time", time)
+    .with("key", &event.key)
+    .with("index", index)
+}
+
 fn partial_duplicate(some: usize, known: &[Option<Accepted>]) -> Refusal {
     let first_new = known.iter().position(Option::is_none).unwrap_or_default();
     Refusal::new(
@@ -164,12 +216,20 @@ mod tests {
             subject_version: sequence + 1,
             fingerprint: event.fingerprint,
             accepted_at_ms: 7,
+            time_ms: event.time_ms,
         }
     }
 
     fn expecting(key: &str, subject: &str, version: i64) -> Prepared {
         Prepared { expected_version: Some(version), ..new(key, subject) }
     }
+
+    /// An intent of so many milliseconds.
+    fn at(time_ms: i64, event: &Prepared) -> Prepared {
+        Prepared { time_ms: Some(time_ms), ..event.clone() }
+    }
+
+    const KEY_FLOOR_MS: i64 = 1_000;
 
     #[test]
     fn the_order_of_checks() {
@@ -213,7 +273,38 @@ mod tests {
             (
                 "a conflict is said before a partial duplicate",
                 vec![a.clone(), b.clone()],
-                vec![Some(other), None],
+                vec![Some(other.clone()), None],
+                Err(Reason::KeyConflict),
+            ),
+            (
+                "an unknown key from before the key floor",
+                vec![at(999, &a)],
+                vec![None],
+                Err(Reason::KeyExpired),
+            ),
+            ("one from the key floor itself", vec![at(1_000, &a)], vec![None], append(&[6])),
+            (
+                "a receipt that is still held is given, whatever its time",
+                vec![at(1, &a)],
+                vec![Some(receipt(&a, 3))],
+                Ok(Admission::Duplicate(vec![receipt(&a, 3)])),
+            ),
+            (
+                "an expired key is said before a partial duplicate",
+                vec![a.clone(), at(1, &b)],
+                vec![Some(receipt(&a, 3)), None],
+                Err(Reason::KeyExpired),
+            ),
+            (
+                "an expired key is said before a stale version",
+                vec![at(1, &stale)],
+                vec![None],
+                Err(Reason::KeyExpired),
+            ),
+            (
+                "a conflict is said before an expired key",
+                vec![a.clone(), at(1, &b)],
+                vec![Some(other.clone()), None],
                 Err(Reason::KeyConflict),
             ),
             (
@@ -225,7 +316,8 @@ mod tests {
         ];
         for (case, events, known, expected) in cases {
             let version = |subject: &str| if subject == "camera" { 5 } else { 0 };
-            let decided = admit(&events, &known, version).map_err(|refusal| refusal.reason);
+            let decided =
+                admit(&events, &known, KEY_FLOOR_MS, version).map_err(|refusal| refusal.reason);
             assert_eq!(decided, expected, "{case}");
         }
     }
@@ -233,13 +325,24 @@ mod tests {
     #[test]
     fn refusals_carry_the_numbers() {
         let a = expecting("a", "camera", 4);
-        let stale = admit(std::slice::from_ref(&a), &[None], |_| 5).expect_err("stale");
+        let stale = admit(std::slice::from_ref(&a), &[None], 0, |_| 5).expect_err("stale");
         assert!(stale.metadata.contains(&("version", "5".to_owned())));
         assert!(stale.metadata.contains(&("expected_version", "4".to_owned())));
         let first = Accepted { fingerprint: [9; 32], ..receipt(&a, 3) };
-        let conflict = admit(&[a], &[Some(first)], |_| 5).expect_err("conflict");
+        let conflict = admit(&[a], &[Some(first)], 0, |_| 5).expect_err("conflict");
         assert!(conflict.metadata.contains(&("sequence", "3".to_owned())));
         assert!(conflict.metadata.contains(&("fingerprint", "09".repeat(32))));
+    }
+
+    #[test]
+    fn keys_without_a_time_are_counted_and_others_are_not() {
+        let untimed = [new("a", "x"), new("b", "x"), at(1, &new("c", "x"))];
+        assert_eq!(room_for_keys(&untimed, 8, 10), Ok(()));
+        assert_eq!(room_for_keys(&untimed[2..], 10, 10), Ok(()));
+        assert_eq!(room_for_keys(&untimed[2..], 11, 10), Ok(()), "the bound has been lowered");
+        let refused = room_for_keys(&untimed, 9, 10).expect_err("full");
+        assert_eq!(refused.reason, Reason::KeysFull);
+        assert!(refused.metadata.contains(&("untimed_keys", "9".to_owned())));
     }
 
     #[test]

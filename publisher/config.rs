@@ -28,6 +28,8 @@ const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOS
 const DEFAULT_MAX_EVENTS: u64 = 10_000_000;
 const DEFAULT_MAX_BYTES: u64 = 4 << 30;
 const DEFAULT_MAX_AGE: Duration = Duration::from_secs(7 * 86_400);
+const DEFAULT_KEY_WINDOW: Duration = Duration::from_secs(7 * 86_400);
+const DEFAULT_MAX_UNTIMED_KEYS: u64 = 10_000_000;
 
 /// Holds logs of events, durably, and replays them.
 #[derive(Debug, Parser)]
@@ -144,6 +146,10 @@ struct LogSection {
     #[serde(deserialize_with = "age")]
     max_age: Option<Duration>,
     when_full: Option<Rule>,
+    #[serde(deserialize_with = "age")]
+    key_window: Option<Duration>,
+    #[serde(deserialize_with = "count")]
+    max_untimed_keys: Option<u64>,
     #[serde(deserialize_with = "bytes")]
     segment_bytes: Option<u64>,
     payloads: Option<PayloadsName>,
@@ -174,6 +180,8 @@ impl LogSection {
                     None | Some(Rule::DropOldest) => WhenFull::DropOldest,
                     Some(Rule::Reject) => WhenFull::Reject,
                 },
+                key_window: self.key_window.unwrap_or(DEFAULT_KEY_WINDOW),
+                max_untimed_keys: self.max_untimed_keys.unwrap_or(DEFAULT_MAX_UNTIMED_KEYS),
             },
             segment_bytes: self
                 .segment_bytes
@@ -280,12 +288,15 @@ mod tests {
         assert_eq!(main.limits.max_bytes, 4 << 30);
         assert_eq!(main.limits.max_age, Some(Duration::from_secs(7 * 86_400)));
         assert_eq!(main.limits.when_full, WhenFull::DropOldest);
+        assert_eq!(main.limits.key_window, Duration::from_secs(7 * 86_400));
+        assert_eq!(main.limits.max_untimed_keys, 10_000_000);
     }
 
     #[test]
     fn a_file_names_logs_and_bounds_and_flags_come_first() {
         let text = "listen = \"127.0.0.1:1\"\n[logs.orders]\nmax_events = 5\nmax_bytes = \"1 KiB\"\n\
-                    max_age = \"2h\"\nwhen_full = \"reject\"\nsegment_bytes = 4096\n[logs.b]\n";
+                    max_age = \"2h\"\nwhen_full = \"reject\"\nkey_window = \"3h\"\n\
+                    max_untimed_keys = 9\nsegment_bytes = 4096\n[logs.b]\n";
         let settings = read(text).expect("valid");
         assert_eq!(settings.listen.to_string(), "127.0.0.1:1");
         assert_eq!(settings.logs.keys().collect::<Vec<_>>(), ["b", "orders"]);
@@ -296,6 +307,8 @@ mod tests {
             max_bytes: 1024,
             max_age: Some(Duration::from_secs(7_200)),
             when_full: WhenFull::Reject,
+            key_window: Duration::from_secs(3 * 3_600),
+            max_untimed_keys: 9,
         };
         assert_eq!(orders.limits, expected);
     }

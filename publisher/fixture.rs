@@ -55,6 +55,7 @@ fn accepted(sequence: i64) -> Accepted {
         subject_version: sequence / 2 + 1,
         fingerprint: [sequence as u8; 32],
         accepted_at_ms: 1_796_000_000_000 + sequence,
+        time_ms: None,
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::{
-    admit::{Admission, Prepared, admit},
+    admit::{Admission, Prepared, admit, room_for_keys},
     halt::Halt,
     log::{CommitError, Entry, EventLog, Extent, LogReader, ReadError},
     oldest::Oldest,
@@ -85,6 +85,8 @@ struct New {
     accepted: Vec<(String, String, Accepted)>,
     by_key: HashMap<String, usize>,
     versions: HashMap<String, i64>,
+    /// Keys without a time.
+    untimed: u64,
 }
 
 impl Group {
@@ -130,7 +132,7 @@ impl Group {
             Some(version) => *version,
             None => ground.receipts.subject_version(subject),
         };
-        match admit(&events, &known, version)? {
+        match admit(&events, &known, ground.receipts.key_floor_ms(), version)? {
             Admission::Duplicate(receipts) => {
                 let keys = events.into_iter().map(|event| event.key);
                 Ok(Outcome::Duplicate(keys.zip(receipts).collect()))
@@ -156,16 +158,19 @@ impl Group {
         if ground.halt.is_closed() {
             return Err(ground.halt.refusal());
         }
+        let untimed = ground.receipts.untimed() + self.new.untimed;
+        room_for_keys(&events, untimed, ground.limits.max_untimed_keys)?;
         let accept_time = Time::from_unix_millis(ground.now_ms);
         let mut bodies = Vec::with_capacity(events.len());
         let mut new = Vec::with_capacity(events.len());
         for (sequence, (event, subject_version)) in
             (self.held.next..).zip(events.into_iter().zip(versions))
         {
-            let Prepared { key, subject, fingerprint, content, .. } = event;
+            let Prepared { key, subject, fingerprint, content, time_ms, .. } = event;
             bodies.push(wire::place(content, sequence, subject_version, accept_time));
+            let accepted_at_ms = ground.now_ms;
             let accepted =
-                Accepted { sequence, subject_version, fingerprint, accepted_at_ms: ground.now_ms };
+                Accepted { sequence, subject_version, fingerprint, accepted_at_ms, time_ms };
             new.push((key, subject, accepted));
         }
         let adding =
@@ -179,6 +184,7 @@ impl Group {
             self.entries.push(Entry { chain: self.chain, accepted_at_ms: ground.now_ms, body });
             self.new.by_key.insert(key.clone(), self.new.accepted.len());
             self.new.versions.insert(subject.clone(), accepted.subject_version);
+            self.new.untimed += u64::from(accepted.time_ms.is_none());
             self.new.accepted.push((key, subject, accepted));
         }
         self.held = Held {

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ack::Receivers,
+    clock::Clock,
     config::LogSettings,
     data_dir::DataDir,
     halt::Halt,
@@ -52,6 +53,8 @@ pub struct Log {
     pub receivers: Receivers,
     /// Whether it takes writes.
     pub halt: Arc<Halt>,
+    /// Its clock.
+    pub clock: Arc<Clock>,
     /// Cancelled when the process ends.
     pub ending: CancellationToken,
 }
@@ -98,6 +101,7 @@ impl Log {
         let Storage { engine, receipts, positions } = storage;
         let reader = engine.reader();
         let halt = Arc::new(Halt::new(name, healthy));
+        let clock = Arc::new(Clock::after(newest_ms(&*reader)));
         let receipts = Arc::new(RwLock::new(receipts));
         let (extent_sender, extent) = watch::channel(reader.extent());
         let (receivers, keeper) =
@@ -109,6 +113,7 @@ impl Log {
             receivers: receivers.clone(),
             halt: Arc::clone(&halt),
             extent: extent_sender,
+            clock: Arc::clone(&clock),
         };
         let (publisher, appender) = Publisher::start(parts)?;
         let name = name.into();
@@ -122,10 +127,17 @@ impl Log {
             publisher,
             receivers,
             halt,
+            clock,
             ending,
         };
         Ok((log, [appender, keeper]))
     }
+}
+
+/// When the newest event was accepted.
+fn newest_ms(log: &dyn LogReader) -> i64 {
+    let newest = log.read_stored(log.extent().next - 1, 1, 0).ok();
+    newest.and_then(|read| read.first().map(|entry| entry.accepted_at_ms)).unwrap_or(0)
 }
 
 /// All logs of the process.

@@ -3,6 +3,7 @@
 pub mod ack;
 pub mod admit;
 mod blocking;
+pub mod clock;
 pub mod config;
 pub mod data_dir;
 mod durable;

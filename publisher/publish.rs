@@ -1,16 +1,14 @@
 //! The way of a publish: a bounded queue, one thread that commits whatever has
 //! gathered in it, and the answers. Knows nothing of gRPC.
 
-use std::{
-    sync::{Arc, PoisonError, RwLock},
-    time::SystemTime,
-};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::{
     ack::Receivers,
     admit::Prepared,
+    clock::Clock,
     group::{Answer, Ground, Group, Receipt},
     halt::{Guard, Halt},
     log::{EventLog, Extent, LogReader},
@@ -20,7 +18,7 @@ use super::{
     trim,
 };
 use crate::proto::{
-    event::{Intent, Sequence, Time},
+    event::{Intent, Sequence},
     limits::*,
     refusal::{Reason, Refusal},
 };
@@ -65,6 +63,8 @@ pub struct Parts {
     pub halt: Arc<Halt>,
     /// Where each new extent is told.
     pub extent: watch::Sender<Extent>,
+    /// The publisher's clock.
+    pub clock: Arc<Clock>,
 }
 
 impl Publisher {
@@ -78,14 +78,7 @@ impl Publisher {
         let reader = parts.engine.reader();
         let halt = Arc::clone(&parts.halt);
         let guard = Guard(Arc::clone(&halt));
-        let appender = Appender {
-            clock: Clock::after(&*reader),
-            reader,
-            parts,
-            queue,
-            carried: None,
-            oldest: Oldest::default(),
-        };
+        let appender = Appender { reader, parts, queue, carried: None, oldest: Oldest::default() };
         let thread = std::thread::Builder::new().name("appender".to_owned()).spawn(move || {
             let _guard = guard;
             appender.run();
@@ -146,31 +139,10 @@ async fn tick(appender: mpsc::WeakSender<Work>) {
     }
 }
 
-/// A clock that never goes back, not over a restart either.
-#[derive(Debug)]
-struct Clock {
-    seen_ms: i64,
-}
-
-impl Clock {
-    fn after(log: &dyn LogReader) -> Self {
-        let next = log.extent().next;
-        let newest = log.read_stored(next - 1, 1, 0).ok();
-        let seen_ms = newest.and_then(|read| read.first().map(|entry| entry.accepted_at_ms));
-        Clock { seen_ms: seen_ms.unwrap_or(0) }
-    }
-
-    fn now_ms(&mut self) -> i64 {
-        self.seen_ms = self.seen_ms.max(Time::from_system(SystemTime::now()).unix_millis());
-        self.seen_ms
-    }
-}
-
 struct Appender {
     parts: Parts,
     reader: Arc<dyn LogReader>,
     queue: mpsc::Receiver<Work>,
-    clock: Clock,
     /// Taken from the queue, but not fit for the group before it.
     carried: Option<Work>,
     oldest: Oldest,
@@ -217,7 +189,7 @@ impl Appender {
     }
 
     fn commit(&mut self, requests: Vec<Request>) {
-        let Parts { engine, receipts, limits, receivers, halt, extent } = &mut self.parts;
+        let Parts { engine, receipts, limits, receivers, halt, extent, clock } = &mut self.parts;
         let base = self.reader.extent();
         let mut group = Group::new(base);
         {
@@ -228,7 +200,7 @@ impl Appender {
                 limits,
                 halt,
                 acknowledged: acknowledged(limits, receivers, base.floor),
-                now_ms: self.clock.now_ms(),
+                now_ms: clock.now_ms(),
             };
             for Request { events, answer, .. } in requests {
                 group.take(events, answer, &ground, &mut self.oldest);
@@ -254,7 +226,7 @@ impl Appender {
         if self.parts.halt.is_closed() {
             return;
         }
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.parts.clock.now_ms();
         trim::expire(&mut self.parts, &*self.reader, &mut self.oldest, now_ms);
         while trim::release(&mut self.parts) {}
     }

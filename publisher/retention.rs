@@ -19,6 +19,10 @@ pub struct Limits {
     pub max_age: Option<Duration>,
     /// What makes room.
     pub when_full: WhenFull,
+    /// How long after an intent's time its receipt is kept.
+    pub key_window: Duration,
+    /// Most keys without a time.
+    pub max_untimed_keys: u64,
 }
 
 /// What happens when one more event does not fit.
@@ -156,6 +160,8 @@ mod tests {
             max_bytes: 100,
             max_age: Some(Duration::from_secs(86_400)),
             when_full,
+            key_window: Duration::from_secs(86_400),
+            max_untimed_keys: 100,
         }
     }
 

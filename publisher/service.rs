@@ -3,12 +3,11 @@
 use std::{
     pin::Pin,
     sync::{PoisonError, RwLock},
-    time::SystemTime,
 };
 
 use bytes::Bytes;
 use futures_util::Stream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::{
     admit::distinct_keys,
@@ -18,9 +17,10 @@ use super::{
     halt::Halt,
     hub::{Hub, Log},
     log::{Extent, ReadError},
-    receipts::{Accepted, Receipts},
+    receipts::{Accepted, Receipts, Unknown},
     replay,
     resume::{Start, failed},
+    retention::Limits,
     show::show,
 };
 use crate::proto::{
@@ -56,35 +56,52 @@ impl PublisherService for Service {
     ) -> Result<Response<pb::PublishResponse>, Status> {
         let pb::PublishRequest { log, events } = request.into_inner();
         let log = self.log(&log)?;
-        let intents = intents(events)?;
+        let intents = intents(events, log.clock.now())?;
         log.payloads.check(&intents)?;
         let receipts = log.publisher.publish(intents).await?;
-        Ok(Response::new(pb::PublishResponse {
-            receipts: receipts.into_iter().map(receipt).collect(),
-        }))
+        Ok(Response::new(pb::PublishResponse { receipts: messages(receipts, &log.limits) }))
+    }
+
+    type PublishStreamStream =
+        Pin<Box<dyn Stream<Item = Result<pb::PublishStreamResponse, Status>> + Send>>;
+
+    async fn publish_stream(
+        &self,
+        _: Request<Streaming<pb::PublishRequest>>,
+    ) -> Result<Response<Self::PublishStreamStream>, Status> {
+        Err(Status::unimplemented("not yet"))
     }
 
     async fn get_receipt(
         &self,
         request: Request<pb::GetReceiptRequest>,
     ) -> Result<Response<pb::GetReceiptResponse>, Status> {
-        let pb::GetReceiptRequest { log, key } = request.into_inner();
+        let pb::GetReceiptRequest { log, key, first_attempt_time } = request.into_inner();
         let log = self.log(&log)?;
         wire::key(&key)?;
+        let stated = first_attempt_time
+            .map(|time| wire::checked_time(time, "first_attempt_time"))
+            .transpose()?;
         let Extent { log_id, next, .. } = log.reader.extent();
         let (receipts, halt) = (log.receipts.clone(), log.halt.clone());
         let found = blocking(move || {
             let found = find(&receipts, &key, next, &halt).map_err(|error| failed(&error))?;
-            Ok(found.map(|accepted| Receipt { log_id, key, accepted, duplicate: false }))
+            let Some(accepted) = found else {
+                let receipts = receipts.read().unwrap_or_else(PoisonError::into_inner);
+                return Ok(Err(receipts.unknown(&key, stated)));
+            };
+            Ok(Ok(Receipt { log_id, key, accepted, duplicate: false }))
         })
         .await?;
-        let state = match found {
-            Some(_) => pb::ReceiptState::Accepted,
-            None => pb::ReceiptState::NeverAccepted,
+        let state = match &found {
+            Ok(_) => pb::ReceiptState::Accepted,
+            Err(Unknown::NeverAccepted) => pb::ReceiptState::NeverAccepted,
+            Err(Unknown::Expired) => pb::ReceiptState::Expired,
         };
         Ok(Response::new(pb::GetReceiptResponse {
             state: state.into(),
-            receipt: found.map(receipt),
+            receipt: found.ok().map(|found| message(found, &log.limits)),
+            outcomes: Vec::new(),
         }))
     }
 
@@ -104,7 +121,7 @@ impl PublisherService for Service {
         &self,
         request: Request<pb::AckRequest>,
     ) -> Result<Response<pb::AckResponse>, Status> {
-        let pb::AckRequest { log, receiver, session, cursor } = request.into_inner();
+        let pb::AckRequest { log, receiver, session, cursor, .. } = request.into_inner();
         wire::name(&receiver, "receiver")?;
         let log = self.log(&log)?;
         let cursor = wire::cursor(&cursor.unwrap_or_default(), "cursor")?;
@@ -114,6 +131,7 @@ impl PublisherService for Service {
             acked: Some(wire::cursor_message(&acked)),
             floor_sequence: Some(extent.floor),
             next_sequence: Some(extent.next),
+            reported_sequence: None,
         }))
     }
 
@@ -155,7 +173,7 @@ fn find(
     }
 }
 
-fn intents(events: Vec<pb::NewEvent>) -> Result<Vec<Intent>, Refusal> {
+fn intents(events: Vec<pb::NewEvent>, now: Time) -> Result<Vec<Intent>, Refusal> {
     if events.is_empty() {
         return Err(Refusal::field(
             "events",
@@ -171,7 +189,6 @@ fn intents(events: Vec<pb::NewEvent>) -> Result<Vec<Intent>, Refusal> {
         .at_field("events", format!("has {count} events"))
         .with("limit", MAX_BATCH_EVENTS));
     }
-    let now = Time::from_system(SystemTime::now());
     let intents = events
         .into_iter()
         .enumerate()
@@ -181,7 +198,11 @@ fn intents(events: Vec<pb::NewEvent>) -> Result<Vec<Intent>, Refusal> {
     Ok(intents)
 }
 
-fn receipt(receipt: Receipt) -> pb::Receipt {
+fn messages(receipts: Vec<Receipt>, limits: &Limits) -> Vec<pb::Receipt> {
+    receipts.into_iter().map(|receipt| message(receipt, limits)).collect()
+}
+
+fn message(receipt: Receipt, limits: &Limits) -> pb::Receipt {
     let Receipt { log_id, key, accepted, duplicate } = receipt;
     let outcome = match duplicate {
         false => pb::PublishOutcome::Appended,
@@ -194,6 +215,10 @@ fn receipt(receipt: Receipt) -> pb::Receipt {
         subject_version: Some(accepted.subject_version),
         fingerprint: Bytes::copy_from_slice(&accepted.fingerprint),
         accept_time: Some(wire::timestamp(Time::from_unix_millis(accepted.accepted_at_ms))),
+        expire_time: accepted.time_ms.map(|time_ms| {
+            let window_ms = i64::try_from(limits.key_window.as_millis()).unwrap_or(i64::MAX);
+            wire::timestamp(Time::from_unix_millis(time_ms.saturating_add(window_ms)))
+        }),
         outcome: outcome.into(),
     }
 }

@@ -22,7 +22,10 @@ pub fn show(log: &Log) -> pb::Log {
         .iter()
         .map(|(position, connected)| receiver(log, &extent, position, *connected))
         .collect();
-    let keys = log.receipts.read().unwrap_or_else(PoisonError::into_inner).keys();
+    let (keys, untimed_keys, key_floor_ms) = {
+        let receipts = log.receipts.read().unwrap_or_else(PoisonError::into_inner);
+        (receipts.keys(), receipts.untimed(), receipts.key_floor_ms())
+    };
     let limits = &log.limits;
     pb::Log {
         name: log.name.to_string(),
@@ -39,9 +42,13 @@ pub fn show(log: &Log) -> pb::Log {
             max_bytes: Some(signed(limits.max_bytes)),
             max_age: limits.max_age.and_then(|age| age.try_into().ok()),
             when_full: limits.when_full.as_str().to_owned(),
+            key_window: limits.key_window.try_into().ok(),
+            max_untimed_keys: Some(signed(limits.max_untimed_keys)),
         }),
         receivers,
         headroom_events: Some(headroom(log, extent.next - extent.floor)),
+        key_floor_time: Some(wire::timestamp(Time::from_unix_millis(key_floor_ms))),
+        untimed_keys: Some(signed(untimed_keys)),
     }
 }
 

@@ -1,6 +1,8 @@
 //! What the unit tests of the publisher share: intents in one line, and a log in
 //! memory that runs.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +54,8 @@ pub fn wide() -> Limits {
         max_bytes: 1 << 30,
         max_age: None,
         when_full: WhenFull::DropOldest,
+        key_window: Duration::from_secs(86_400),
+        max_untimed_keys: 1_000_000,
     }
 }
 

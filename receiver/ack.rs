@@ -128,6 +128,7 @@ impl Acks {
             receiver: self.name.clone(),
             session: open.number,
             cursor: Some(wire::cursor_message(cursor)),
+            ..Default::default()
         });
         request.set_timeout(DEADLINE);
         let mut client = open.client.clone();

@@ -14,7 +14,7 @@ use counterfoil::proto::{
 };
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 /// What it has seen and holds.
 #[derive(Debug, Default)]
@@ -100,6 +100,21 @@ impl PublisherService for Scripted {
             return Err(Status::unknown("the connection broke"));
         }
         Ok(Response::new(PublishResponse { receipts }))
+    }
+
+    type PublishStreamStream = std::pin::Pin<
+        Box<
+            dyn futures_util::Stream<
+                    Item = Result<counterfoil::proto::pb::PublishStreamResponse, Status>,
+                > + Send,
+        >,
+    >;
+
+    async fn publish_stream(
+        &self,
+        _: Request<Streaming<counterfoil::proto::pb::PublishRequest>>,
+    ) -> Result<Response<Self::PublishStreamStream>, Status> {
+        Err(Status::unimplemented("this publisher only replays"))
     }
 
     async fn get_receipt(

@@ -25,7 +25,7 @@ use self::{
 use super::log::{CommitError, Entry, LogReader, OpenError, ReadError};
 use crate::proto::{
     crash,
-    event::{Fingerprint, Sequence},
+    event::{Fingerprint, Sequence, Time, intent_time_ms},
 };
 
 /// Entries read in one go while catching up with the log.
@@ -43,6 +43,17 @@ pub struct Accepted {
     pub fingerprint: Fingerprint,
     /// When it was accepted, milliseconds since the Unix epoch.
     pub accepted_at_ms: i64,
+    /// By which its receipt is kept, milliseconds since the Unix epoch; none: for ever.
+    pub time_ms: Option<i64>,
+}
+
+/// What is known of a key without a receipt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    /// It was never accepted.
+    NeverAccepted,
+    /// It may have been accepted, long ago.
+    Expired,
 }
 
 /// The receipts of one log. Look-ups share, changes exclude: the owner puts a
@@ -138,6 +149,7 @@ impl Receipts {
             subject_version: stored.subject_version,
             fingerprint: stored.fingerprint,
             accepted_at_ms: entry.accepted_at_ms,
+            time_ms: None,
         }))
     }
 
@@ -154,6 +166,25 @@ impl Receipts {
     /// How many keys have a receipt.
     pub fn keys(&self) -> u64 {
         self.keys.len()
+    }
+
+    /// How many of those keys have no time.
+    pub fn untimed(&self) -> u64 {
+        self.keys.len()
+    }
+
+    /// What is known of a key that has no receipt, and that may have been stated
+    /// with a first attempt's time.
+    pub fn unknown(&self, key: &str, first_attempt_time: Option<Time>) -> Unknown {
+        match intent_time_ms(key, first_attempt_time) {
+            Some(time_ms) if time_ms < self.key_floor_ms() => Unknown::Expired,
+            _ => Unknown::NeverAccepted,
+        }
+    }
+
+    /// No receipt is held of intents from before this time, milliseconds since the Unix epoch.
+    pub fn key_floor_ms(&self) -> i64 {
+        0
     }
 
     /// Takes note of an event that is on stable storage. Called in the order of

@@ -51,6 +51,7 @@ impl Row {
             subject_version: self.subject_version,
             fingerprint: self.fingerprint,
             accepted_at_ms: self.accepted_at_ms,
+            time_ms: None,
         }
     }
 

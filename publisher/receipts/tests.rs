@@ -41,7 +41,7 @@ pub fn entry(
     };
     (
         Entry { chain: [0; 32], accepted_at_ms, body: wire::stored(&event) },
-        Accepted { sequence, subject_version, fingerprint, accepted_at_ms },
+        Accepted { sequence, subject_version, fingerprint, accepted_at_ms, time_ms: None },
     )
 }
 

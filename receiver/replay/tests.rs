@@ -8,7 +8,7 @@ use std::{
 
 use tokio::net::TcpListener;
 use tokio_stream::{Stream, StreamExt as _, wrappers::TcpListenerStream};
-use tonic::{Request, Response};
+use tonic::{Request, Response, Streaming};
 
 use super::*;
 use crate::{
@@ -90,6 +90,16 @@ impl PublisherService for Arc<Fake> {
         &self,
         _: Request<pb::PublishRequest>,
     ) -> Result<Response<pb::PublishResponse>, Status> {
+        Err(Status::unimplemented("not in this script"))
+    }
+
+    type PublishStreamStream =
+        Pin<Box<dyn Stream<Item = Result<pb::PublishStreamResponse, Status>> + Send>>;
+
+    async fn publish_stream(
+        &self,
+        _: Request<Streaming<pb::PublishRequest>>,
+    ) -> Result<Response<Self::PublishStreamStream>, Status> {
         Err(Status::unimplemented("not in this script"))
     }
 

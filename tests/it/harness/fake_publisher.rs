@@ -22,7 +22,7 @@ use counterfoil::proto::{
 };
 use tokio::net::TcpListener;
 use tokio_stream::{Stream, StreamExt as _, wrappers::TcpListenerStream};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
 
 use super::{loopback, wait::wait_until};
@@ -84,6 +84,7 @@ impl History {
     /// `started` as an honest publisher says it.
     pub fn started(&self, session: i64) -> Step {
         frame(Frame::Started(ReplayStarted {
+            reported_sequence: None,
             log_id: self.log_id.to_string(),
             session: Some(session),
             floor_sequence: Some(0),
@@ -265,6 +266,7 @@ impl PublisherService for FakePublisher {
             next_sequence: request.cursor.as_ref().and_then(|cursor| Some(cursor.sequence? + 1)),
             floor_sequence: Some(0),
             acked: request.cursor,
+            ..Default::default()
         }))
     }
 
@@ -272,6 +274,19 @@ impl PublisherService for FakePublisher {
         &self,
         _: Request<PublishRequest>,
     ) -> Result<Response<PublishResponse>, Status> {
+        Err(Status::unimplemented("this publisher only replays"))
+    }
+
+    type PublishStreamStream = Pin<
+        Box<
+            dyn Stream<Item = Result<counterfoil::proto::pb::PublishStreamResponse, Status>> + Send,
+        >,
+    >;
+
+    async fn publish_stream(
+        &self,
+        _: Request<Streaming<counterfoil::proto::pb::PublishRequest>>,
+    ) -> Result<Response<Self::PublishStreamStream>, Status> {
         Err(Status::unimplemented("this publisher only replays"))
     }
 
