@@ -41,6 +41,10 @@ pub const MAX_GROUP_BYTES: usize = 1024 * 1024;
 /// Requests of one PublishStream that may wait for their answers. Beyond it the
 /// stream is not read.
 pub const MAX_STREAM_REQUESTS: usize = 4_096;
+/// Stored bytes of such requests. From there on the stream is not read, so that
+/// one stream leaves room for others, and answers that nobody reads, which are
+/// about as large, cost a bounded amount of memory.
+pub const MAX_STREAM_BYTES: usize = 2 * MAX_BATCH_BYTES;
 
 /// Most outcomes of one Ack.
 pub const MAX_ACK_OUTCOMES: usize = 1_000;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use prost::Message as _;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -158,6 +159,19 @@ impl From<Refusal> for Status {
     }
 }
 
+/// A status as a message carries it, with its details.
+pub fn status_message(status: Status) -> tonic_types::pb::Status {
+    let details = tonic_types::pb::Status::decode(status.details()).unwrap_or_default().details;
+    let (code, message) = (status.code().into(), status.message().to_owned());
+    tonic_types::pb::Status { code, message, details }
+}
+
+/// The status that a message carries.
+pub fn status_of(message: &tonic_types::pb::Status) -> Status {
+    let details = message.encode_to_vec().into();
+    Status::with_details(Code::from(message.code), message.message.clone(), details)
+}
+
 /// The reason that a status of these services carries.
 pub fn reason_of(status: &Status) -> Option<Reason> {
     let info = status.get_details_error_info()?;
@@ -177,6 +191,9 @@ mod tests {
             assert_eq!(reason_of(&status), Some(reason));
             let info = status.get_details_error_info().expect("set above");
             assert_eq!(info.metadata["floor"], "3");
+            let carried = status_of(&status_message(status.clone()));
+            assert_eq!((carried.code(), carried.message()), (status.code(), status.message()));
+            assert_eq!(carried.details(), status.details());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Reading a file may take its time: not on the runtime's threads.
 
-use crate::proto::refusal::{Reason, Refusal};
+use super::halt::shutting_down;
+use crate::proto::refusal::Refusal;
 
 /// Reads on a thread that may wait.
 ///
@@ -11,7 +12,6 @@ pub async fn blocking<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(read).await.unwrap_or_else(|ended| {
         tracing::debug!(%ended, "a read was given up");
-        Err(Refusal::new(Reason::ShuttingDown, "the publisher is ending; repeat the request")
-            .retry_after(std::time::Duration::from_secs(1)))
+        Err(shutting_down())
     })
 }

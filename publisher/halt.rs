@@ -59,8 +59,7 @@ impl Halt {
         if self.is_closed() {
             return self.refusal();
         }
-        Refusal::new(Reason::ShuttingDown, "the publisher is ending; repeat the request")
-            .retry_after(std::time::Duration::from_secs(1))
+        shutting_down()
     }
 
     /// LOG_HALTED.
@@ -76,6 +75,12 @@ impl Halt {
             self.log
         )
     }
+}
+
+/// SHUTTING_DOWN, for a request.
+pub fn shutting_down() -> Refusal {
+    Refusal::new(Reason::ShuttingDown, "the publisher is ending; repeat the request")
+        .retry_after(std::time::Duration::from_secs(1))
 }
 
 /// Held by a thread that writes: if it fails, the log is closed rather than left

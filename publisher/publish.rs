@@ -1,7 +1,11 @@
 //! The way of a publish: a bounded queue, one thread that commits whatever has
 //! gathered in it, and the answers. Knows nothing of gRPC.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    pin::Pin,
+    sync::{Arc, PoisonError, RwLock},
+    task::{Context, Poll, ready},
+};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
@@ -23,11 +27,12 @@ use crate::proto::{
     refusal::{Reason, Refusal},
 };
 
-/// Requests that wait for the appender.
-const QUEUE_REQUESTS: usize = 4_096;
-/// Bytes of the requests that wait for the appender.
-const QUEUE_BYTES: usize = 16 * MAX_BATCH_BYTES;
-/// The entrance: hands requests to the appender and waits for its answer.
+/// Requests that wait for the appender. No one stream fills it.
+const QUEUE_REQUESTS: usize = 4 * MAX_STREAM_REQUESTS;
+/// Bytes of the requests that wait for the appender. Neither this.
+const QUEUE_BYTES: usize = 8 * MAX_STREAM_BYTES;
+
+/// The entrance: hands requests to the appender.
 #[derive(Debug, Clone)]
 pub struct Publisher {
     queue: mpsc::Sender<Work>,
@@ -88,12 +93,12 @@ impl Publisher {
         Ok((Publisher { queue: sender, bytes, halt }, thread))
     }
 
-    /// Publishes events together. Returns once they are on stable storage; a
-    /// caller that stops waiting changes nothing about what becomes of them.
+    /// Puts events that belong together into the queue, and waits for room there
+    /// first. What is submitted first is committed first, or with it and before it.
     ///
     /// # Errors
-    /// The refusals of Publish.
-    pub async fn publish(&self, intents: Vec<Intent>) -> Result<Vec<Receipt>, Refusal> {
+    /// BATCH_TOO_LARGE; LOG_HALTED or SHUTTING_DOWN when nobody takes from the queue.
+    pub async fn submit(&self, intents: Vec<Intent>) -> Result<Submitted, Refusal> {
         // Encoded here, many at a time, rather than on the one thread.
         let events: Vec<Prepared> = intents.into_iter().map(Prepared::new).collect();
         let bytes = events.iter().map(Prepared::stored_bytes).sum::<usize>();
@@ -110,7 +115,32 @@ impl Publisher {
         let (answer, answered) = oneshot::channel();
         let request = Request { events, bytes, answer, _space: space.map_err(|_| gone())? };
         self.queue.send(Work::Publish(request)).await.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
+        Ok(Submitted { bytes, answered, halt: Arc::clone(&self.halt) })
+    }
+}
+
+/// Events in the queue. Resolves to their receipts once they are on stable
+/// storage, or to their refusal; dropping it changes nothing about that.
+#[derive(Debug)]
+pub struct Submitted {
+    bytes: usize,
+    answered: oneshot::Receiver<Result<Vec<Receipt>, Refusal>>,
+    halt: Arc<Halt>,
+}
+
+impl Submitted {
+    /// Stored bytes, at most.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Future for Submitted {
+    type Output = Result<Vec<Receipt>, Refusal>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(Pin::new(&mut self.answered).poll(cx));
+        Poll::Ready(answer.unwrap_or_else(|_| Err(self.halt.gone())))
     }
 }
 

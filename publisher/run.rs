@@ -35,8 +35,8 @@ pub async fn run(settings: Settings, listener: TcpListener) -> Result<(), Failur
     let ending = CancellationToken::new();
     let (hub, threads) = Hub::open(&dir, &settings.logs, &healthy_sender, &ending)?;
     let mut routes = RoutesBuilder::default();
-    let service =
-        PublisherServiceServer::new(Service::new(hub)).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let service = PublisherServiceServer::new(Service::new(hub, ending.clone()))
+        .max_decoding_message_size(MAX_MESSAGE_BYTES);
     // Bounds the memory of requests that wait: beyond it they are not even decoded.
     let calls = GlobalConcurrencyLimitLayer::new(MAX_CALLS);
     routes.add_service(ServiceBuilder::new().layer(calls).named_layer(service));

@@ -5,29 +5,29 @@ use std::{
     sync::{PoisonError, RwLock},
 };
 
-use bytes::Bytes;
 use futures_util::Stream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
-    admit::distinct_keys,
     blocking::blocking,
     frame::Shape,
     group::Receipt,
     halt::Halt,
     hub::{Hub, Log},
+    intake,
     log::{Extent, ReadError},
+    publish_stream,
     receipts::{Accepted, Receipts, Unknown},
     replay,
     resume::{Start, failed},
-    retention::Limits,
     show::show,
 };
 use crate::proto::{
-    event::{Intent, Sequence, Time},
+    event::Sequence,
     limits::*,
     pb::{self, publisher_service_server::PublisherService, replay_request},
-    refusal::{Reason, Refusal},
+    refusal::Refusal,
     wire,
 };
 
@@ -35,16 +35,18 @@ use crate::proto::{
 #[derive(Clone)]
 pub struct Service {
     hub: Hub,
+    /// Cancelled when the process ends.
+    ending: CancellationToken,
 }
 
 impl Service {
-    /// Serves these logs.
-    pub fn new(hub: Hub) -> Self {
-        Service { hub }
+    /// Serves these logs until `ending` is cancelled.
+    pub fn new(hub: Hub, ending: CancellationToken) -> Self {
+        Service { hub, ending }
     }
 
     fn log(&self, name: &str) -> Result<&Log, Refusal> {
-        self.hub.log(wire::log_name(name)?)
+        intake::log(&self.hub, name)
     }
 }
 
@@ -54,12 +56,8 @@ impl PublisherService for Service {
         &self,
         request: Request<pb::PublishRequest>,
     ) -> Result<Response<pb::PublishResponse>, Status> {
-        let pb::PublishRequest { log, events } = request.into_inner();
-        let log = self.log(&log)?;
-        let intents = intents(events, log.clock.now())?;
-        log.payloads.check(&intents)?;
-        let receipts = log.publisher.publish(intents).await?;
-        Ok(Response::new(pb::PublishResponse { receipts: messages(receipts, &log.limits) }))
+        let receipts = intake::submit(&self.hub, request.into_inner()).await?.await?;
+        Ok(Response::new(pb::PublishResponse { receipts }))
     }
 
     type PublishStreamStream =
@@ -67,9 +65,11 @@ impl PublisherService for Service {
 
     async fn publish_stream(
         &self,
-        _: Request<Streaming<pb::PublishRequest>>,
+        requests: Request<Streaming<pb::PublishRequest>>,
     ) -> Result<Response<Self::PublishStreamStream>, Status> {
-        Err(Status::unimplemented("not yet"))
+        let (hub, ending) = (self.hub.clone(), self.ending.clone());
+        let answers = publish_stream::open(hub, ending, requests.into_inner());
+        Ok(Response::new(Box::pin(answers)))
     }
 
     async fn get_receipt(
@@ -100,7 +100,7 @@ impl PublisherService for Service {
         };
         Ok(Response::new(pb::GetReceiptResponse {
             state: state.into(),
-            receipt: found.ok().map(|found| message(found, &log.limits)),
+            receipt: found.ok().map(|found| intake::message(found, log.limits.key_window)),
             outcomes: Vec::new(),
         }))
     }
@@ -170,56 +170,6 @@ fn find(
         }
         drop(receipts);
         std::thread::yield_now();
-    }
-}
-
-fn intents(events: Vec<pb::NewEvent>, now: Time) -> Result<Vec<Intent>, Refusal> {
-    if events.is_empty() {
-        return Err(Refusal::field(
-            "events",
-            format!("is empty; 1 to {MAX_BATCH_EVENTS} events are allowed"),
-        ));
-    }
-    if events.len() > MAX_BATCH_EVENTS {
-        let count = events.len();
-        return Err(Refusal::new(
-            Reason::BatchTooLarge,
-            format!("events: has {count} events, at most {MAX_BATCH_EVENTS} are allowed"),
-        )
-        .at_field("events", format!("has {count} events"))
-        .with("limit", MAX_BATCH_EVENTS));
-    }
-    let intents = events
-        .into_iter()
-        .enumerate()
-        .map(|(index, event)| wire::intent(event, &format!("events[{index}]"), now))
-        .collect::<Result<Vec<_>, _>>()?;
-    distinct_keys(&intents)?;
-    Ok(intents)
-}
-
-fn messages(receipts: Vec<Receipt>, limits: &Limits) -> Vec<pb::Receipt> {
-    receipts.into_iter().map(|receipt| message(receipt, limits)).collect()
-}
-
-fn message(receipt: Receipt, limits: &Limits) -> pb::Receipt {
-    let Receipt { log_id, key, accepted, duplicate } = receipt;
-    let outcome = match duplicate {
-        false => pb::PublishOutcome::Appended,
-        true => pb::PublishOutcome::Duplicate,
-    };
-    pb::Receipt {
-        log_id: log_id.to_string(),
-        sequence: Some(accepted.sequence),
-        key,
-        subject_version: Some(accepted.subject_version),
-        fingerprint: Bytes::copy_from_slice(&accepted.fingerprint),
-        accept_time: Some(wire::timestamp(Time::from_unix_millis(accepted.accepted_at_ms))),
-        expire_time: accepted.time_ms.map(|time_ms| {
-            let window_ms = i64::try_from(limits.key_window.as_millis()).unwrap_or(i64::MAX);
-            wire::timestamp(Time::from_unix_millis(time_ms.saturating_add(window_ms)))
-        }),
-        outcome: outcome.into(),
     }
 }
 

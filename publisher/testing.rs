@@ -86,7 +86,12 @@ pub fn start(limits: Limits) -> Running {
 impl Running {
     /// Publishes one event.
     pub async fn publish(&self, intent: Intent) -> Result<Receipt, Refusal> {
-        self.log.publisher.publish(vec![intent]).await.map(|mut receipts| receipts.remove(0))
+        self.publish_all(vec![intent]).await.map(|mut receipts| receipts.remove(0))
+    }
+
+    /// Publishes events together.
+    pub async fn publish_all(&self, intents: Vec<Intent>) -> Result<Vec<Receipt>, Refusal> {
+        self.log.publisher.submit(intents).await?.await
     }
 
     /// Publishes events `k0`, `k1`, … one after the other.

@@ -80,20 +80,19 @@ async fn log_12_refused_attempts_use_no_number_and_leave_no_receipt() {
 async fn a_batch_is_accepted_whole_or_not_at_all() {
     let running = start(wide());
     let batch = |keys: [&str; 3]| keys.map(|key| intent(key, "camera")).to_vec();
-    let publisher = &running.log.publisher;
-    let receipts = publisher.publish(batch(["a", "b", "c"])).await.expect("accepted");
+    let receipts = running.publish_all(batch(["a", "b", "c"])).await.expect("accepted");
     let places: Vec<_> = receipts
         .iter()
         .map(|receipt| (receipt.key.as_str(), receipt.accepted.sequence, receipt.duplicate))
         .collect();
     assert_eq!(places, [("a", 0, false), ("b", 1, false), ("c", 2, false)]);
-    let again = publisher.publish(batch(["c", "a", "b"])).await.expect("known");
+    let again = running.publish_all(batch(["c", "a", "b"])).await.expect("known");
     let places: Vec<_> = again
         .iter()
         .map(|receipt| (receipt.key.as_str(), receipt.accepted.sequence, receipt.duplicate))
         .collect();
     assert_eq!(places, [("c", 2, true), ("a", 0, true), ("b", 1, true)]);
-    let partly = publisher.publish(batch(["a", "x", "y"])).await;
+    let partly = running.publish_all(batch(["a", "x", "y"])).await;
     assert_eq!(reasons(partly), Err(Reason::PartialDuplicate));
     assert_eq!(running.extent().next, 3);
 }
@@ -157,7 +156,7 @@ async fn log_09_bounds_are_exact_and_receipts_outlive_events() {
     let large = with_data("large", "camera", &format!("\"{}\"", "x".repeat(1_000)));
     assert_eq!(reasons(running.publish(large).await), Err(Reason::EventTooLarge));
     let batch = (0..4).map(|n| intent(&format!("b{n}"), "lens")).collect();
-    assert_eq!(reasons(running.log.publisher.publish(batch).await), Err(Reason::BatchTooLarge));
+    assert_eq!(reasons(running.publish_all(batch).await), Err(Reason::BatchTooLarge));
     assert_eq!(running.extent(), extent);
 }
 
