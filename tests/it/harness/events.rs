@@ -45,6 +45,11 @@ pub fn at_version(event: NewEvent, version: i64) -> NewEvent {
     NewEvent { expected_version: Some(version), ..event }
 }
 
+/// A receipt without what differs between attempts.
+pub fn without_outcome(receipt: &Receipt) -> Receipt {
+    Receipt { outcome: 0, ..receipt.clone() }
+}
+
 /// The cursor after each of a log's first receipts, by sequence.
 pub fn cursors(receipts: &[Receipt]) -> Vec<Cursor> {
     let log_id = receipts[0].log_id.parse().expect("a UUID");

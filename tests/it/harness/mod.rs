@@ -12,6 +12,7 @@ pub mod pair;
 pub mod process;
 pub mod producer;
 pub mod proxy;
+pub mod publish_stream;
 pub mod publisher;
 pub mod receiver;
 pub mod refusal;

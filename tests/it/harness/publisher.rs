@@ -42,6 +42,16 @@ pub fn channel(address: SocketAddr) -> Channel {
         .connect_lazy()
 }
 
+/// A client that takes in few bytes that nobody has asked for.
+pub fn small_windows(address: SocketAddr) -> Client {
+    const WINDOW_BYTES: u32 = 64 * 1024;
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("a URL");
+    let endpoint = endpoint
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES);
+    PublisherServiceClient::new(endpoint.connect_lazy())
+}
+
 /// How a publisher is started.
 #[derive(Clone)]
 pub struct Setup {

@@ -37,7 +37,7 @@ fn assert_discreet(message: &str) {
 }
 
 /// A refusal, taken apart.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Refused {
     pub message: String,
     pub numbers: HashMap<String, String>,

@@ -10,7 +10,10 @@ use prost_types::{ListValue, Struct, Value, value::Kind};
 use serde_json::Value as Json;
 
 use crate::harness::{
+    pair::directory,
     process::Launch,
+    publish_stream::PublishStream,
+    publisher::Publisher,
     tools::{has, skip},
 };
 
@@ -88,6 +91,33 @@ fn pub_11_the_vectors_are_what_the_services_compute() {
         chain = link(&chain, sequence, &print, &intent.key);
         assert_eq!(case["chain"], hex(&chain), "{name}");
     }
+}
+
+/// A repeat is known by its content, whichever way it comes and however it is packed.
+#[tokio::test(flavor = "multi_thread")]
+async fn pub_11_a_stream_and_a_call_mean_the_same() {
+    let dir = directory();
+    let publisher = Publisher::at(dir.path()).config("[logs.main]\npayloads = \"any\"\n").start();
+    let text = std::fs::read_to_string(VECTORS).expect("the vectors are there");
+    let vectors: Json = serde_json::from_str(&text).expect("they are JSON");
+    // Versions would have to be reached first, and times of long ago have expired.
+    let timeless =
+        |case: &&Json| case["expected_version"].is_null() && case["first_attempt_time"].is_null();
+    let cases = vectors["cases"].as_array().expect("cases").iter().filter(timeless);
+    let mut stream = PublishStream::open(&publisher.client).await.expect("a stream");
+    let mut sequence = 0;
+    for case in cases {
+        let event = event(case);
+        let first = stream.publish(vec![event.clone()]).await.expect("accepted").remove(0);
+        assert_eq!(first.sequence, Some(sequence));
+        assert_eq!(case["fingerprint"], hex(&first.fingerprint), "{}", case["name"]);
+        let traced = [("traceparent".to_owned(), format!("00-{sequence}"))];
+        let attributes = event.attributes.clone().into_iter().chain(traced).collect();
+        let again = publisher.accepts(NewEvent { attributes, ..event }).await;
+        assert_eq!((again.sequence, again.fingerprint), (first.sequence, first.fingerprint));
+        sequence += 1;
+    }
+    assert!(sequence >= 8, "{sequence} cases");
 }
 
 #[test]

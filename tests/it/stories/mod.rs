@@ -10,6 +10,7 @@ mod kill_between_commit_and_ack;
 mod kill_storm;
 mod process;
 mod publish;
+mod publish_stream;
 mod replay;
 mod restore;
 mod retention;

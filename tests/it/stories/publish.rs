@@ -14,17 +14,14 @@ use tokio::task::JoinSet;
 use tonic::{Code, Request};
 
 use crate::harness::{
-    events::{adjusted, adjustments, at_version, blob, event as new, reserved, sequences},
+    events::{
+        adjusted, adjustments, at_version, blob, event as new, reserved, sequences, without_outcome,
+    },
     pair::directory,
     publisher::{Publisher, client, publish},
     refusal::refused,
     wait::wait_until,
 };
-
-/// A receipt without what differs between attempts.
-fn without_outcome(receipt: &Receipt) -> Receipt {
-    Receipt { outcome: 0, ..receipt.clone() }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receipt_says_where_the_event_stands() {
