@@ -14,8 +14,14 @@ pub const PUBLISHER_AFTER_SYNC: &str = "publisher-after-sync";
 pub const PUBLISHER_AFTER_ROLL: &str = "publisher-after-roll";
 /// A higher floor is on stable storage; no file below it has been removed.
 pub const PUBLISHER_AFTER_FLOOR: &str = "publisher-after-floor";
-/// The receipts of truncated events have been saved; their segment still stands.
-pub const PUBLISHER_AFTER_RETIRE: &str = "publisher-after-retire";
+/// A file of receipts is on stable storage; no manifest names it.
+pub const PUBLISHER_AFTER_RECEIPTS_FILE: &str = "publisher-after-receipts-file";
+/// The manifest names it; the events may still stand in their segment.
+pub const PUBLISHER_AFTER_RECEIPTS_MANIFEST: &str = "publisher-after-receipts-manifest";
+/// A higher key floor is on stable storage; nothing has been decided by it.
+pub const PUBLISHER_AFTER_KEY_FLOOR: &str = "publisher-after-key-floor";
+/// The manifest no longer names a file of receipts, which still stands.
+pub const PUBLISHER_AFTER_FORGET: &str = "publisher-after-forget";
 /// A segment below the floor has been removed.
 pub const PUBLISHER_AFTER_RELEASE: &str = "publisher-after-release";
 /// A receiver's position is on stable storage, the Ack has not been answered.
@@ -30,14 +36,17 @@ pub const RECEIVER_AFTER_ACK: &str = "receiver-after-ack";
 pub const RECEIVER_AFTER_CHECKPOINT: &str = "receiver-after-checkpoint";
 
 /// All of the publisher's, in the order of an event's way.
-pub const PUBLISHER: [&str; 8] = [
+pub const PUBLISHER: [&str; 11] = [
+    PUBLISHER_AFTER_KEY_FLOOR,
     PUBLISHER_BEFORE_WRITE,
     PUBLISHER_AFTER_WRITE,
     PUBLISHER_AFTER_SYNC,
     PUBLISHER_AFTER_ROLL,
     PUBLISHER_AFTER_FLOOR,
-    PUBLISHER_AFTER_RETIRE,
+    PUBLISHER_AFTER_RECEIPTS_FILE,
+    PUBLISHER_AFTER_RECEIPTS_MANIFEST,
     PUBLISHER_AFTER_RELEASE,
+    PUBLISHER_AFTER_FORGET,
     PUBLISHER_AFTER_ACK_SYNC,
 ];
 

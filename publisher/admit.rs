@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::receipts::Accepted;
+use super::receipts::{Accepted, Hash, Names};
 use crate::proto::{
     event::{Fingerprint, Intent, hex},
     refusal::{Reason, Refusal},
@@ -17,6 +17,8 @@ pub struct Prepared {
     pub key: String,
     /// What it happened to.
     pub subject: String,
+    /// What both are looked up by.
+    pub names: Names,
     /// Of its content.
     pub fingerprint: Fingerprint,
     /// Accept only at this version of the subject.
@@ -33,7 +35,8 @@ impl Prepared {
         let content = wire::content(&intent);
         let time_ms = intent.time_ms();
         let Intent { key, subject, fingerprint, expected_version, .. } = intent;
-        Prepared { key, subject, fingerprint, expected_version, time_ms, content }
+        let names = Names::of(&key, &subject, time_ms);
+        Prepared { key, subject, names, fingerprint, expected_version, time_ms, content }
     }
 
     /// Bytes that it will take, at most.
@@ -79,7 +82,7 @@ pub fn admit(
     events: &[Prepared],
     known: &[Option<Accepted>],
     key_floor_ms: i64,
-    version: impl Fn(&str) -> i64,
+    version: impl Fn(&Hash) -> i64,
 ) -> Result<Admission, Refusal> {
     for (index, (event, receipt)) in events.iter().zip(known).enumerate() {
         if let Some(receipt) = receipt
@@ -128,12 +131,13 @@ pub fn room_for_keys(events: &[Prepared], untimed: u64, most: u64) -> Result<(),
 }
 
 /// The version that each event gives its subject.
-fn versions(events: &[Prepared], version: impl Fn(&str) -> i64) -> Result<Vec<i64>, Refusal> {
+fn versions(events: &[Prepared], version: impl Fn(&Hash) -> i64) -> Result<Vec<i64>, Refusal> {
     let mut within = HashMap::with_capacity(events.len());
     let mut versions = Vec::with_capacity(events.len());
     for (index, event) in events.iter().enumerate() {
         let subject = event.subject.as_str();
-        let current = within.entry(subject).or_insert_with(|| version(subject));
+        let current =
+            within.entry(event.names.subject).or_insert_with_key(|subject| version(subject));
         if let Some(expected) = event.expected_version
             && expected != *current
         {
@@ -204,7 +208,7 @@ fn partial_duplicate(some: usize, known: &[Option<Accepted>]) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::publisher::testing::intent;
+    use crate::publisher::{receipts::hash, testing::intent};
 
     fn new(key: &str, subject: &str) -> Prepared {
         Prepared::new(intent(key, subject))
@@ -315,7 +319,7 @@ mod tests {
             ),
         ];
         for (case, events, known, expected) in cases {
-            let version = |subject: &str| if subject == "camera" { 5 } else { 0 };
+            let version = |subject: &Hash| if *subject == hash("camera") { 5 } else { 0 };
             let decided =
                 admit(&events, &known, KEY_FLOOR_MS, version).map_err(|refusal| refusal.reason);
             assert_eq!(decided, expected, "{case}");

@@ -2,10 +2,7 @@
 //! what is committed and what stands before it in the group; a receipt can be
 //! made only of a group that is on stable storage.
 
-use std::{
-    collections::HashMap,
-    sync::{PoisonError, RwLock},
-};
+use std::{collections::HashMap, sync::RwLock};
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -15,7 +12,7 @@ use super::{
     halt::Halt,
     log::{CommitError, Entry, EventLog, Extent, LogReader, ReadError},
     oldest::Oldest,
-    receipts::{Accepted, Receipts},
+    receipts::{self, Accepted, Hash, Names, Receipts},
     resume::failed,
     retention::{Held, Limits, NoRoom, Size, fits_at_all, make_room},
 };
@@ -79,12 +76,19 @@ pub struct Group {
     answers: Vec<(Answer, Outcome)>,
 }
 
-/// The new events of a group, as receipts will show them.
+/// A new event, as its receipt will show it.
+struct NewEvent {
+    key: String,
+    names: Names,
+    accepted: Accepted,
+}
+
+/// The new events of a group.
 #[derive(Default)]
 struct New {
-    accepted: Vec<(String, String, Accepted)>,
-    by_key: HashMap<String, usize>,
-    versions: HashMap<String, i64>,
+    events: Vec<NewEvent>,
+    by_key: HashMap<Hash, usize>,
+    versions: HashMap<Hash, i64>,
     /// Keys without a time.
     untimed: u64,
 }
@@ -125,10 +129,10 @@ impl Group {
     ) -> Result<Outcome, Refusal> {
         let known = events
             .iter()
-            .map(|event| self.find(&event.key, ground.receipts))
+            .map(|event| self.find(&event.names.key, ground.receipts))
             .collect::<Result<Vec<_>, ReadError>>()
             .map_err(|error| failed(&error))?;
-        let version = |subject: &str| match self.new.versions.get(subject) {
+        let version = |subject: &Hash| match self.new.versions.get(subject) {
             Some(version) => *version,
             None => ground.receipts.subject_version(subject),
         };
@@ -141,9 +145,9 @@ impl Group {
         }
     }
 
-    fn find(&self, key: &str, receipts: &Receipts) -> Result<Option<Accepted>, ReadError> {
+    fn find(&self, key: &Hash, receipts: &Receipts) -> Result<Option<Accepted>, ReadError> {
         match self.new.by_key.get(key) {
-            Some(&index) => Ok(Some(self.new.accepted[index].2.clone())),
+            Some(&index) => Ok(Some(self.new.events[index].accepted.clone())),
             None => receipts.find(key),
         }
     }
@@ -166,12 +170,12 @@ impl Group {
         for (sequence, (event, subject_version)) in
             (self.held.next..).zip(events.into_iter().zip(versions))
         {
-            let Prepared { key, subject, fingerprint, content, time_ms, .. } = event;
+            let Prepared { key, names, fingerprint, content, time_ms, .. } = event;
             bodies.push(wire::place(content, sequence, subject_version, accept_time));
             let accepted_at_ms = ground.now_ms;
             let accepted =
                 Accepted { sequence, subject_version, fingerprint, accepted_at_ms, time_ms };
-            new.push((key, subject, accepted));
+            new.push(NewEvent { key, names, accepted });
         }
         let adding =
             (bodies.len() as u64, bodies.iter().map(|body| body.len() as u64).sum::<u64>());
@@ -179,13 +183,14 @@ impl Group {
         let held = self.room(adding, ground, oldest)?;
 
         let from = self.entries.len();
-        for ((key, subject, accepted), body) in new.into_iter().zip(bodies) {
-            self.chain = link(&self.chain, accepted.sequence, &accepted.fingerprint, &key);
+        for (event, body) in new.into_iter().zip(bodies) {
+            let NewEvent { key, names, accepted } = &event;
+            self.chain = link(&self.chain, accepted.sequence, &accepted.fingerprint, key);
             self.entries.push(Entry { chain: self.chain, accepted_at_ms: ground.now_ms, body });
-            self.new.by_key.insert(key.clone(), self.new.accepted.len());
-            self.new.versions.insert(subject.clone(), accepted.subject_version);
+            self.new.by_key.insert(names.key, self.new.events.len());
+            self.new.versions.insert(names.subject, accepted.subject_version);
             self.new.untimed += u64::from(accepted.time_ms.is_none());
-            self.new.accepted.push((key, subject, accepted));
+            self.new.events.push(event);
         }
         self.held = Held {
             floor: held.floor,
@@ -228,7 +233,7 @@ impl Group {
         match if nothing { Ok(()) } else { engine.commit(&self.entries, self.held.floor) } {
             Ok(()) => Ok(Committed {
                 log_id: self.base.log_id,
-                accepted: self.new.accepted,
+                events: self.new.events,
                 answers: self.answers,
             }),
             Err(error) => Err(Failed { error, base: self.base, answers: self.answers }),
@@ -239,36 +244,38 @@ impl Group {
 /// A group that is on stable storage.
 pub struct Committed {
     log_id: Uuid,
-    accepted: Vec<(String, String, Accepted)>,
+    events: Vec<NewEvent>,
     answers: Vec<(Answer, Outcome)>,
 }
 
 impl Committed {
     /// Whether it has new events.
     pub fn is_new(&self) -> bool {
-        !self.accepted.is_empty()
+        !self.events.is_empty()
     }
 
     /// Lets its new events be found by key and subject.
     pub fn insert_into(&self, receipts: &RwLock<Receipts>) {
-        if self.accepted.is_empty() {
+        if self.events.is_empty() {
             return;
         }
-        let mut receipts = receipts.write().unwrap_or_else(PoisonError::into_inner);
-        for (key, subject, accepted) in &self.accepted {
-            receipts.insert(key, subject, accepted);
+        let mut receipts = receipts::change(receipts);
+        for NewEvent { names, accepted, .. } in &self.events {
+            receipts.insert(*names, accepted.clone());
         }
     }
 
     /// Tells everybody. Who has hung up meanwhile changes nothing.
     pub fn answer(self) {
-        let Committed { log_id, mut accepted, answers } = self;
+        let Committed { log_id, mut events, answers } = self;
         let receipt = |key, accepted, duplicate| Receipt { log_id, key, accepted, duplicate };
         for (answer, outcome) in answers {
             let _ = answer.send(match outcome {
-                Outcome::Appended { from, to } => Ok(accepted[from..to]
+                Outcome::Appended { from, to } => Ok(events[from..to]
                     .iter_mut()
-                    .map(|(key, _, accepted)| receipt(std::mem::take(key), accepted.clone(), false))
+                    .map(|NewEvent { key, accepted, .. }| {
+                        receipt(std::mem::take(key), accepted.clone(), false)
+                    })
                     .collect()),
                 Outcome::Duplicate(known) => Ok(known
                     .into_iter()

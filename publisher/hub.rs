@@ -1,11 +1,6 @@
 //! The logs of this process by name, each with its threads. Built once, at start.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Arc, RwLock},
-    thread::JoinHandle,
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc, thread::JoinHandle};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -23,8 +18,7 @@ use super::{
     payloads::Payloads,
     positions::Positions,
     publish::{Parts, Publisher},
-    receipts::Receipts,
-    recover,
+    receipts, recover,
     retention::Limits,
 };
 use crate::{
@@ -46,7 +40,7 @@ pub struct Log {
     /// The newest extent: a hint that there is more to read.
     pub extent: watch::Receiver<Extent>,
     /// What is looked up by key.
-    pub receipts: Arc<RwLock<Receipts>>,
+    pub receipts: receipts::Shared,
     /// Where events go in.
     pub publisher: Publisher,
     /// Where acknowledgements go in.
@@ -64,7 +58,9 @@ pub struct Storage {
     /// The events.
     pub engine: Box<dyn EventLog>,
     /// What is looked up by key.
-    pub receipts: Receipts,
+    pub receipts: receipts::Shared,
+    /// Where that is kept.
+    pub store: receipts::Store,
     /// How far each receiver has come.
     pub positions: Positions,
 }
@@ -76,9 +72,9 @@ impl Storage {
     /// [`OpenError`].
     pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
         let engine = SegmentLog::open(dir, options)?;
-        let receipts = Receipts::open(dir, engine.reader())?;
+        let (receipts, store) = receipts::open(dir, &*engine.reader())?;
         let positions = Positions::open(dir)?;
-        Ok(Storage { engine: Box::new(engine), receipts, positions })
+        Ok(Storage { engine: Box::new(engine), receipts, store, positions })
     }
 }
 
@@ -98,17 +94,17 @@ impl Log {
         healthy: watch::Sender<bool>,
         ending: CancellationToken,
     ) -> std::io::Result<(Log, Threads)> {
-        let Storage { engine, receipts, positions } = storage;
+        let Storage { engine, receipts, store, positions } = storage;
         let reader = engine.reader();
         let halt = Arc::new(Halt::new(name, healthy));
-        let clock = Arc::new(Clock::after(newest_ms(&*reader)));
-        let receipts = Arc::new(RwLock::new(receipts));
+        let clock = Arc::new(Clock::after(receipts::look(&receipts).clock_ms()));
         let (extent_sender, extent) = watch::channel(reader.extent());
         let (receivers, keeper) =
             Receivers::start(positions, Arc::clone(&reader), Arc::clone(&halt))?;
         let parts = Parts {
             engine,
             receipts: Arc::clone(&receipts),
+            store,
             limits: limits.clone(),
             receivers: receivers.clone(),
             halt: Arc::clone(&halt),
@@ -132,12 +128,6 @@ impl Log {
         };
         Ok((log, [appender, keeper]))
     }
-}
-
-/// When the newest event was accepted.
-fn newest_ms(log: &dyn LogReader) -> i64 {
-    let newest = log.read_stored(log.extent().next - 1, 1, 0).ok();
-    newest.and_then(|read| read.first().map(|entry| entry.accepted_at_ms)).unwrap_or(0)
 }
 
 /// All logs of the process.

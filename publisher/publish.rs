@@ -3,7 +3,7 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, PoisonError, RwLock},
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -17,7 +17,7 @@ use super::{
     halt::{Guard, Halt},
     log::{EventLog, Extent, LogReader},
     oldest::Oldest,
-    receipts::Receipts,
+    receipts,
     retention::{Limits, WhenFull},
     trim,
 };
@@ -59,7 +59,9 @@ pub struct Parts {
     /// The log.
     pub engine: Box<dyn EventLog>,
     /// Its receipts.
-    pub receipts: Arc<RwLock<Receipts>>,
+    pub receipts: receipts::Shared,
+    /// Where those are kept.
+    pub store: receipts::Store,
     /// Its bounds.
     pub limits: Limits,
     /// Its receivers.
@@ -219,18 +221,25 @@ impl Appender {
     }
 
     fn commit(&mut self, requests: Vec<Request>) {
-        let Parts { engine, receipts, limits, receivers, halt, extent, clock } = &mut self.parts;
+        let Parts { engine, receipts, store, limits, receivers, halt, extent, clock } =
+            &mut self.parts;
+        let now_ms = clock.now_ms();
+        if !halt.is_closed()
+            && let Err(error) = store.advance(receipts, now_ms, limits.key_window)
+        {
+            halt.judge(&error);
+        }
         let base = self.reader.extent();
         let mut group = Group::new(base);
         {
-            let receipts = receipts.read().unwrap_or_else(PoisonError::into_inner);
+            let receipts = receipts::look(receipts);
             let ground = Ground {
                 receipts: &receipts,
                 log: &*self.reader,
                 limits,
                 halt,
                 acknowledged: acknowledged(limits, receivers, base.floor),
-                now_ms: clock.now_ms(),
+                now_ms,
             };
             for Request { events, answer, .. } in requests {
                 group.take(events, answer, &ground, &mut self.oldest);
@@ -243,6 +252,9 @@ impl Appender {
                     extent.send_replace(self.reader.extent());
                 }
                 committed.answer();
+                if let Err(error) = store.save_if_many(receipts) {
+                    halt.judge(&error);
+                }
             }
             Err(failed) => {
                 let refusal = halt.judge(&failed.error);
@@ -258,6 +270,7 @@ impl Appender {
         }
         let now_ms = self.parts.clock.now_ms();
         trim::expire(&mut self.parts, &*self.reader, &mut self.oldest, now_ms);
+        trim::forget(&mut self.parts, now_ms);
         while trim::release(&mut self.parts) {}
     }
 }

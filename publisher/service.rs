@@ -1,9 +1,6 @@
 //! The RPC edge: decode, call, encode. Decides nothing.
 
-use std::{
-    pin::Pin,
-    sync::{PoisonError, RwLock},
-};
+use std::{pin::Pin, sync::RwLock};
 
 use futures_util::Stream;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +15,7 @@ use super::{
     intake,
     log::{Extent, ReadError},
     publish_stream,
-    receipts::{Accepted, Receipts, Unknown},
+    receipts::{self, Accepted, Receipts, Unknown},
     replay,
     resume::{Start, failed},
     show::show,
@@ -87,8 +84,7 @@ impl PublisherService for Service {
         let found = blocking(move || {
             let found = find(&receipts, &key, next, &halt).map_err(|error| failed(&error))?;
             let Some(accepted) = found else {
-                let receipts = receipts.read().unwrap_or_else(PoisonError::into_inner);
-                return Ok(Err(receipts.unknown(&key, stated)));
+                return Ok(Err(receipts::look(&receipts).unknown(&key, stated)));
             };
             Ok(Ok(Receipt { log_id, key, accepted, duplicate: false }))
         })
@@ -162,9 +158,10 @@ fn find(
     next: Sequence,
     halt: &Halt,
 ) -> Result<Option<Accepted>, ReadError> {
+    let key = receipts::hash(key);
     loop {
-        let receipts = receipts.read().unwrap_or_else(PoisonError::into_inner);
-        match receipts.find(key)? {
+        let receipts = receipts::look(receipts);
+        match receipts.find(&key)? {
             None if receipts.next() < next && !halt.is_closed() => {}
             found => return Ok(found),
         }

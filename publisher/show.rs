@@ -1,11 +1,12 @@
 //! A log as GetLog shows it. Reads files; changes nothing.
 
-use std::{sync::PoisonError, time::SystemTime};
+use std::time::SystemTime;
 
 use super::{
     hub::Log,
     log::{Extent, ReadError},
     positions::Position,
+    receipts,
 };
 use crate::proto::{
     event::{Sequence, Time},
@@ -23,7 +24,7 @@ pub fn show(log: &Log) -> pb::Log {
         .map(|(position, connected)| receiver(log, &extent, position, *connected))
         .collect();
     let (keys, untimed_keys, key_floor_ms) = {
-        let receipts = log.receipts.read().unwrap_or_else(PoisonError::into_inner);
+        let receipts = receipts::look(&log.receipts);
         (receipts.keys(), receipts.untimed(), receipts.key_floor_ms())
     };
     let limits = &log.limits;

@@ -70,8 +70,10 @@ pub struct Running {
 /// Starts one.
 pub fn start(limits: Limits) -> Running {
     let engine = MemoryLog::new(Uuid::from_u128(1));
+    let (receipts, store) = Receipts::in_memory(engine.reader().extent().log_id);
     let storage = Storage {
-        receipts: Receipts::in_memory(engine.reader()),
+        receipts,
+        store,
         engine: Box::new(engine.clone()),
         positions: Positions::in_memory(),
     };

@@ -1,7 +1,7 @@
-//! Dropping what is too old, and giving back the storage of what was dropped:
-//! on the appender's thread, between groups.
+//! Dropping what is too old, events and receipts, and giving back the storage of
+//! what was dropped: on the appender's thread, between groups.
 
-use std::{sync::PoisonError, time::Duration};
+use std::time::Duration;
 
 use super::{
     log::{CommitError, LogReader},
@@ -33,23 +33,23 @@ pub fn expire(parts: &mut Parts, log: &dyn LogReader, oldest: &mut Oldest, now_m
     }
 }
 
+/// Forgets receipts whose key window has passed. What cannot be stored now is tried
+/// again later: receipts live longer for it.
+pub fn forget(parts: &mut Parts, now_ms: i64) {
+    let Parts { store, receipts, limits, halt, .. } = parts;
+    let forgotten =
+        store.advance(receipts, now_ms, limits.key_window).and_then(|()| store.forget(receipts));
+    if let Err(error) = forgotten {
+        halt.judge(&error);
+    }
+}
+
 /// Gives back the oldest storage below the floor, if there is any, after the
 /// receipts of its events have been saved. Says whether it did.
 pub fn release(parts: &mut Parts) -> bool {
     let Some(range) = parts.engine.releasable() else { return false };
-    let entries = match parts.engine.read_released(range.clone()) {
-        Ok(entries) => entries,
-        // Nothing is given back that cannot be read.
-        Err(error) => {
-            resume::failed(&error);
-            return false;
-        }
-    };
-    let retired = {
-        let mut receipts = parts.receipts.write().unwrap_or_else(PoisonError::into_inner);
-        receipts.retire(range.clone(), &entries)
-    };
-    match retired.and_then(|()| parts.engine.release(range)) {
+    let saved = parts.store.save_below(range.end, &parts.receipts);
+    match saved.and_then(|()| parts.engine.release(range)) {
         Ok(()) => true,
         // The storage stands, and is tried again later.
         Err(CommitError::DiskFull) => false,

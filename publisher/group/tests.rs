@@ -1,7 +1,5 @@
 //! What requests of one group see of each other, and what is said when it fails.
 
-use std::sync::Arc;
-
 use tokio::sync::watch;
 
 use super::*;
@@ -16,7 +14,7 @@ type Answered = Vec<Result<Vec<Receipt>, Refusal>>;
 /// Commits these requests, one event each, as one group after `k0`.
 fn commit(fail: Option<CommitError>, requests: Vec<Intent>) -> Answered {
     let mut engine = MemoryLog::new(Uuid::from_u128(1));
-    let receipts = Arc::new(RwLock::new(Receipts::in_memory(engine.reader())));
+    let (receipts, _) = Receipts::in_memory(engine.reader().extent().log_id);
     let halt = Halt::new("main", watch::Sender::new(true));
     let limits = wide();
     let run = |engine: &mut MemoryLog, requests: Vec<Intent>| {
@@ -24,7 +22,7 @@ fn commit(fail: Option<CommitError>, requests: Vec<Intent>) -> Answered {
         let mut group = Group::new(reader.extent());
         let mut answers = Vec::new();
         {
-            let receipts = receipts.read().expect("no thread has failed");
+            let receipts = receipts::look(&receipts);
             let ground = Ground {
                 receipts: &receipts,
                 log: &*reader,

@@ -139,15 +139,6 @@ impl EventLog for MemoryLog {
         (state.first < state.floor).then_some(state.first..state.floor)
     }
 
-    fn read_released(&self, range: Range<Sequence>) -> Result<Vec<Entry>, ReadError> {
-        let state = self.lock();
-        if range.start < state.first || range.end > state.floor {
-            return Err(ReadError::Truncated { asked: range.start, floor: state.floor });
-        }
-        let range = state.index(range.start)..state.index(range.end);
-        Ok(state.entries.range(range).cloned().collect())
-    }
-
     fn release(&mut self, range: Range<Sequence>) -> Result<(), CommitError> {
         let mut state = self.lock();
         assert_eq!(range, state.first..state.floor, "exactly what is releasable is released");

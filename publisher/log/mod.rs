@@ -191,16 +191,9 @@ pub trait EventLog: Send {
     fn commit(&mut self, entries: &[Entry], floor: Sequence) -> Result<(), CommitError>;
 
     /// The oldest part of the storage that lies wholly below the floor and
-    /// could be given back: a range of sequences that [`EventLog::read_released`]
+    /// could be given back: a range of sequences that [`LogReader::read_stored`]
     /// can still read. None where there is none.
     fn releasable(&self) -> Option<Range<Sequence>>;
-
-    /// Reads entries below the floor that are releasable, for saving what is
-    /// derived from them.
-    ///
-    /// # Errors
-    /// [`ReadError`].
-    fn read_released(&self, range: Range<Sequence>) -> Result<Vec<Entry>, ReadError>;
 
     /// Gives back the storage of [`EventLog::releasable`], exactly that range.
     /// Crash-safe: an interrupted release is found again as releasable.

@@ -1,120 +1,105 @@
-//! Hash tables that stay small at millions of names: rows of fixed size in
-//! chunks that never move, and a table of 4-byte slots over them. Growing copies
-//! slots, never rows. Pure.
+//! Where the receipt of a key stands, in 10 bytes a key: part of the key's hash
+//! and the sequence. The rest of the hash stands with the receipt, so an entry is
+//! a candidate until the receipt has been looked at. Pure.
+//!
+//! ```text
+//! hash(16)  = shard(1) tag(4) …          which table, and what tells its entries apart
+//! entry(10) = tag(4) sequence(6)
+//! ```
+//! Two of ten million keys share shard and tag about once in a hundred thousand
+//! look-ups; the look-up then reads one receipt too many.
 
 use hashbrown::HashTable;
 
 use super::fold::Hash;
 use crate::proto::event::Sequence;
 
-/// Rows of one chunk.
-const CHUNK: usize = 4_096;
+/// Tables. A table that grows moves its entries: many small ones keep the pause short.
+const SHARDS: usize = 256;
 
-/// A list that grows without moving what it holds.
+type Entry = [u8; 10];
+
+/// Entries hold this many bytes of a sequence.
+const SEQUENCE_BYTES: usize = 6;
+/// A million events a second reach it after nine years.
+const MAX_SEQUENCE: Sequence = (1 << (8 * SEQUENCE_BYTES)) - 1;
+
+/// The places of all keys.
 #[derive(Debug)]
-struct Rows<T> {
-    chunks: Vec<Vec<T>>,
-    length: usize,
+pub struct Index {
+    shards: Vec<HashTable<Entry>>,
 }
 
-impl<T> Default for Rows<T> {
+impl Default for Index {
     fn default() -> Self {
-        Rows { chunks: Vec::new(), length: 0 }
+        Index { shards: (0..SHARDS).map(|_| HashTable::new()).collect() }
     }
 }
 
-impl<T> Rows<T> {
-    fn get(&self, slot: u32) -> &T {
-        let slot = slot as usize;
-        &self.chunks[slot / CHUNK][slot % CHUNK]
-    }
-
-    fn get_mut(&mut self, slot: u32) -> &mut T {
-        let slot = slot as usize;
-        &mut self.chunks[slot / CHUNK][slot % CHUNK]
-    }
-
-    fn push(&mut self, row: T) -> u32 {
-        let slot = u32::try_from(self.length).expect("4 billion rows do not fit in memory");
-        if self.length.is_multiple_of(CHUNK) {
-            self.chunks.push(Vec::with_capacity(CHUNK));
+impl Index {
+    /// Makes room for so many keys at once.
+    pub fn reserve(&mut self, keys: u64) {
+        let each = keys as usize / SHARDS;
+        for shard in &mut self.shards {
+            shard.reserve(each, spread);
         }
-        self.chunks[self.length / CHUNK].push(row);
-        self.length += 1;
-        slot
-    }
-}
-
-/// What the tables hash with: a SHA-256 needs no second hashing.
-fn spread(hash: &Hash) -> u64 {
-    u64::from_le_bytes(*hash.first_chunk().expect("16 bytes have 8"))
-}
-
-/// The place of every key: row n is the key of sequence n.
-#[derive(Debug, Default)]
-pub struct Keys {
-    rows: Rows<Hash>,
-    table: HashTable<u32>,
-}
-
-impl Keys {
-    /// Adds the key of the next sequence. A key that is known keeps its first place.
-    pub fn push(&mut self, key: Hash) {
-        let slot = self.rows.push(key);
-        let rows = &self.rows;
-        self.table
-            .entry(spread(&key), |&other| *rows.get(other) == key, |&other| spread(rows.get(other)))
-            .or_insert(slot);
     }
 
-    /// The sequence of a key.
-    pub fn find(&self, key: &Hash) -> Option<Sequence> {
-        let slot = self.table.find(spread(key), |&slot| self.rows.get(slot) == key)?;
-        Some(Sequence::from(*slot))
+    /// Adds a place of a key. A key may have several: of receipts that have
+    /// expired, and of a later one.
+    ///
+    /// # Panics
+    /// Beyond [`MAX_SEQUENCE`].
+    pub fn insert(&mut self, key: &Hash, sequence: Sequence) {
+        let entry = entry(key, sequence);
+        self.shards[shard(key)].insert_unique(spread(&entry), entry, spread);
     }
 
-    /// The sequence whose key comes next.
-    pub fn next(&self) -> Sequence {
-        self.rows.length as Sequence
+    /// Takes a place of a key away, if it is there.
+    pub fn remove(&mut self, key: &Hash, sequence: Sequence) {
+        let entry = entry(key, sequence);
+        let shard = &mut self.shards[shard(key)];
+        if let Ok(found) = shard.find_entry(spread(&entry), |other| *other == entry) {
+            found.remove();
+        }
     }
 
-    /// Keys that can be found.
+    /// The places that may be a key's, in no order.
+    pub fn candidates(&self, key: &Hash) -> impl Iterator<Item = Sequence> {
+        let looked_for = entry(key, 0);
+        self.shards[shard(key)]
+            .iter_hash(spread(&looked_for))
+            .filter(move |entry| entry[..4] == looked_for[..4])
+            .map(|entry| {
+                let mut sequence = [0; 8];
+                sequence[..SEQUENCE_BYTES].copy_from_slice(&entry[4..]);
+                Sequence::from_le_bytes(sequence)
+            })
+    }
+
+    /// Entries held.
     pub fn len(&self) -> u64 {
-        self.table.len() as u64
+        self.shards.iter().map(|shard| shard.len() as u64).sum()
     }
 }
 
-/// The version of every subject.
-#[derive(Debug, Default)]
-pub struct Subjects {
-    rows: Rows<(Hash, i64)>,
-    table: HashTable<u32>,
+fn shard(key: &Hash) -> usize {
+    key[0].into()
 }
 
-impl Subjects {
-    /// Sets the version of a subject; versions only rise.
-    pub fn raise(&mut self, subject: Hash, version: i64) {
-        let rows = &self.rows;
-        match self.table.find(spread(&subject), |&slot| rows.get(slot).0 == subject) {
-            Some(&slot) => {
-                let known = &mut self.rows.get_mut(slot).1;
-                *known = version.max(*known);
-            }
-            None => {
-                let slot = self.rows.push((subject, version));
-                let rows = &self.rows;
-                self.table
-                    .insert_unique(spread(&subject), slot, |&other| spread(&rows.get(other).0));
-            }
-        }
-    }
+fn entry(key: &Hash, sequence: Sequence) -> Entry {
+    assert!((0..=MAX_SEQUENCE).contains(&sequence), "{sequence} fits no entry");
+    let mut entry = [0; 10];
+    entry[..4].copy_from_slice(&key[1..5]);
+    entry[4..].copy_from_slice(&sequence.to_le_bytes()[..SEQUENCE_BYTES]);
+    entry
+}
 
-    /// The version of a subject; 0 where it has no events.
-    pub fn version(&self, subject: &Hash) -> i64 {
-        self.table
-            .find(spread(subject), |&slot| self.rows.get(slot).0 == *subject)
-            .map_or(0, |&slot| self.rows.get(slot).1)
-    }
+/// What the tables hash with. They take a place from the low bits and a mark from
+/// the high ones, and both halves are as random as SHA-256.
+fn spread(entry: &Entry) -> u64 {
+    let tag = u64::from(u32::from_le_bytes(*entry.first_chunk().expect("10 bytes have 4")));
+    tag << 32 | tag
 }
 
 #[cfg(test)]
@@ -122,28 +107,36 @@ mod tests {
     use super::{super::fold::hash, *};
 
     #[test]
-    fn keys_are_found_where_they_first_stood() {
-        let mut keys = Keys::default();
+    fn keys_are_found_where_they_stand_until_they_are_taken_away() {
+        let mut index = Index::default();
+        index.reserve(1_000);
+        let key = |n: i64| hash(&format!("key-{n}"));
         for n in 0..10_000 {
-            keys.push(hash(&format!("key-{n}")));
+            index.insert(&key(n), n << 20);
         }
-        keys.push(hash("key-7"));
-        assert_eq!((keys.next(), keys.len()), (10_001, 10_000));
+        assert_eq!(index.len(), 10_000);
         for n in 0..10_000 {
-            assert_eq!(keys.find(&hash(&format!("key-{n}"))), Some(n));
+            assert!(index.candidates(&key(n)).any(|sequence| sequence == n << 20), "{n}");
         }
-        assert_eq!(keys.find(&hash("key-10000")), None);
+        for n in 0..5_000 {
+            index.remove(&key(n), n << 20);
+            index.remove(&key(n), n << 20);
+            index.remove(&key(n + 5_000), n << 20);
+        }
+        assert_eq!(index.len(), 5_000);
+        assert_eq!(index.candidates(&key(7)).count(), 0);
     }
 
     #[test]
-    fn versions_only_rise() {
-        let mut subjects = Subjects::default();
-        assert_eq!(subjects.version(&hash("lens")), 0);
-        for version in [1, 3, 2] {
-            subjects.raise(hash("lens"), version);
-        }
-        subjects.raise(hash(""), 1);
-        assert_eq!(subjects.version(&hash("lens")), 3);
-        assert_eq!(subjects.version(&hash("")), 1);
+    fn a_key_may_stand_at_several_places() {
+        let mut index = Index::default();
+        let key = hash("again");
+        index.insert(&key, 3);
+        index.insert(&key, MAX_SEQUENCE);
+        let mut places: Vec<_> = index.candidates(&key).collect();
+        places.sort_unstable();
+        assert_eq!(places, [3, MAX_SEQUENCE]);
+        index.remove(&key, 3);
+        assert_eq!(index.candidates(&key).collect::<Vec<_>>(), [MAX_SEQUENCE]);
     }
 }

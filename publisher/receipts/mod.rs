@@ -1,36 +1,48 @@
-//! What is looked up by key and by subject: the receipt of a key, the version
-//! of a subject. Derived from the log, kept beyond it: a receipt outlives its
-//! event. Decides nothing.
+//! What is looked up by key and by subject: the receipt of a key, the version of a
+//! subject. Derived from the log, kept beyond it: a receipt outlives its event, and
+//! lives on the clock alone. Decides nothing.
 //!
 //! ```text
-//!   0                    retired.end            next
-//!   |  rows in *.retired  |  entries in the log  |
-//!   [ . . . . . . . . . . ][ . . . . . . . . . . ]
-//!   [ index: hash of every key, by sequence      ]
+//!   0                          position                 next
+//!   |  rows in *.receipts files  |  rows in memory        |
+//!   [ . . . . . . . . . . . . . . ][ . . . . . . . . . . . ]
+//!   [ index: part of each key's hash, and its sequence    ]
+//!
+//!   intent's time:  forgotten  |  held, and found
+//!                         key floor = largest clock - key_window, as it is stored
 //! ```
-//! Memory holds a hash and a slot for each key and each subject; the rest of a
-//! receipt is read where it stands.
+//! Memory holds 10 bytes for each key, a hash and a version for each subject, and the
+//! rows that no file has yet. [`Receipts`] is what is looked up; [`Store`] writes it,
+//! on the appender's thread. [`format`] draws a file, [`manifest`] says which count.
 
+mod copy;
+mod file;
 mod fold;
+mod format;
 mod index;
+mod manifest;
+mod open;
 mod retired;
+mod store;
+mod subjects;
 
-use std::{ops::Range, path::Path, sync::Arc};
-
-pub use self::retired::copy;
-use self::{
-    index::{Keys, Subjects},
-    retired::{Retired, Row},
-};
-use super::log::{CommitError, Entry, LogReader, OpenError, ReadError};
-use crate::proto::{
-    crash,
-    event::{Fingerprint, Sequence, Time, intent_time_ms},
+use std::{
+    ops::Range,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-/// Entries read in one go while catching up with the log.
-const SCAN_ENTRIES: usize = 4_096;
-const SCAN_BYTES: usize = 1024 * 1024;
+use uuid::Uuid;
+
+pub use self::{
+    copy::copy,
+    fold::{Hash, Names, hash},
+    open::open,
+    store::{FLUSH_ROWS, Store},
+};
+use self::{format::Key, index::Index, manifest::Manifest, subjects::Subjects};
+use super::log::ReadError;
+use crate::proto::event::{Fingerprint, Sequence, Time, intent_time_ms};
 
 /// What the publisher answered for a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,135 +68,137 @@ pub enum Unknown {
     Expired,
 }
 
-/// The receipts of one log. Look-ups share, changes exclude: the owner puts a
-/// lock around it.
+/// Receipts that one thread changes and many look up. The lock is never held while
+/// something is written to the disk.
+pub type Shared = Arc<RwLock<Receipts>>;
+
+/// Looks. Every change is whole before anything that could panic.
+pub fn look(receipts: &RwLock<Receipts>) -> RwLockReadGuard<'_, Receipts> {
+    receipts.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Changes. Only the owner of the [`Store`] does.
+pub fn change(receipts: &RwLock<Receipts>) -> RwLockWriteGuard<'_, Receipts> {
+    receipts.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The receipts of one log.
+#[derive(Debug)]
 pub struct Receipts {
-    reader: Arc<dyn LogReader>,
-    keys: Keys,
+    /// Where the files are.
+    dir: PathBuf,
+    /// What is on stable storage. `clock_ms` and `oldest_stated_ms` run ahead of it:
+    /// they follow from the events, too.
+    manifest: Manifest,
+    /// Invariant: it names the place of every receipt that can be found.
+    index: Index,
     subjects: Subjects,
-    retired: Retired,
+    /// The events from the position on, one a sequence.
+    fresh: Vec<(Names, Accepted)>,
+    /// Receipts that are kept for ever.
+    untimed: u64,
 }
 
 impl Receipts {
-    /// Opens what a directory keeps of truncated events, and catches up with the log.
-    ///
-    /// # Errors
-    /// [`OpenError`].
-    pub fn open(dir: &Path, reader: Arc<dyn LogReader>) -> Result<Self, OpenError> {
-        let mut receipts = Receipts {
-            reader,
-            keys: Keys::default(),
+    fn new(dir: PathBuf, manifest: Manifest) -> Self {
+        Receipts {
+            dir,
+            manifest,
+            index: Index::default(),
             subjects: Subjects::default(),
-            retired: Retired::open(dir)?,
-        };
-        let Receipts { keys, subjects, retired, .. } = &mut receipts;
-        retired.each(|row| {
-            keys.push(row.key);
-            subjects.raise(row.subject, row.subject_version);
-        })?;
-        receipts.catch_up().map_err(|error| match error {
-            ReadError::Io(source) => OpenError::io("read the log in", dir, source),
-            ReadError::Truncated { asked, floor } => OpenError::Corrupt {
-                path: dir.display().to_string(),
-                sequence: asked,
-                what: format!("the receipts of {asked} to {} are missing", floor - 1),
-            },
-            other => {
-                OpenError::Damaged { path: dir.display().to_string(), what: other.to_string() }
-            }
-        })?;
-        Ok(receipts)
-    }
-
-    /// Receipts of a log in memory, up to date with it.
-    ///
-    /// # Panics
-    /// Where the log cannot be read or has been released in part: a log in
-    /// memory that is used from its beginning is neither.
-    pub fn in_memory(reader: Arc<dyn LogReader>) -> Self {
-        let mut receipts = Receipts {
-            reader,
-            keys: Keys::default(),
-            subjects: Subjects::default(),
-            retired: Retired::in_memory(),
-        };
-        receipts.catch_up().expect("a log in memory can be read from its beginning");
-        receipts
-    }
-
-    fn catch_up(&mut self) -> Result<(), ReadError> {
-        loop {
-            let from = self.keys.next();
-            let entries = self.reader.read_stored(from, SCAN_ENTRIES, SCAN_BYTES)?;
-            if entries.is_empty() {
-                return Ok(());
-            }
-            for (sequence, entry) in (from..).zip(&entries) {
-                let row = row(sequence, entry)?;
-                self.keys.push(row.key);
-                self.subjects.raise(row.subject, row.subject_version);
-            }
+            fresh: Vec::new(),
+            untimed: 0,
         }
+    }
+
+    /// Receipts of a new log in memory, with the store that keeps nothing of them.
+    pub fn in_memory(log_id: Uuid) -> (Shared, Store) {
+        let receipts = Receipts::new(PathBuf::new(), Manifest::new(log_id));
+        (Arc::new(RwLock::new(receipts)), Store::in_memory())
     }
 
     /// The receipt of a key, however long ago its event was truncated.
     ///
     /// # Errors
     /// [`ReadError::Corrupt`], [`ReadError::Io`].
-    pub fn find(&self, key: &str) -> Result<Option<Accepted>, ReadError> {
-        let hash = fold::hash(key);
-        let Some(sequence) = self.keys.find(&hash) else { return Ok(None) };
-        if sequence < self.retired.end() {
-            let row = self.retired.row(sequence)?;
-            return Ok((row.key == hash).then(|| row.accepted(sequence)));
+    pub fn find(&self, key: &Hash) -> Result<Option<Accepted>, ReadError> {
+        for sequence in self.index.candidates(key) {
+            // What has expired is no longer found, though it may still be held; so a
+            // key has one receipt at most.
+            if let Some((hash, accepted)) = self.receipt(sequence)?
+                && hash == *key
+                && is_live(accepted.time_ms, self.key_floor_ms())
+            {
+                return Ok(Some(accepted));
+            }
         }
-        let entries = self.reader.read_stored(sequence, 1, 0)?;
-        let Some(entry) = entries.first() else {
-            return Err(corrupt(sequence, "a receipt has no event"));
-        };
-        let stored = fold::stored(&entry.body).map_err(|what| corrupt(sequence, what))?;
-        // Equal hashes of other keys are not to be expected, and cost nothing to rule out.
-        Ok((stored.key == key).then_some(Accepted {
-            sequence,
-            subject_version: stored.subject_version,
-            fingerprint: stored.fingerprint,
-            accepted_at_ms: entry.accepted_at_ms,
-            time_ms: None,
-        }))
+        Ok(None)
+    }
+
+    fn receipt(&self, sequence: Sequence) -> Result<Option<(Hash, Accepted)>, ReadError> {
+        match self.manifest.part(sequence) {
+            Some(part) => file::receipt(&self.dir, part, sequence),
+            None => {
+                let fresh = self.fresh.get((sequence - self.position()) as usize);
+                Ok(fresh.map(|(names, accepted)| (names.key, accepted.clone())))
+            }
+        }
     }
 
     /// How many events of a subject have been accepted. 0: none.
-    pub fn subject_version(&self, subject: &str) -> i64 {
-        self.subjects.version(&fold::hash(subject))
+    pub fn subject_version(&self, subject: &Hash) -> i64 {
+        self.subjects.version(subject)
+    }
+
+    /// The receipts of all events below this sequence are in files.
+    fn position(&self) -> Sequence {
+        self.manifest.position()
     }
 
     /// The receipts of all events below this sequence can be found.
     pub fn next(&self) -> Sequence {
-        self.keys.next()
+        self.position() + self.fresh.len() as Sequence
     }
 
-    /// How many keys have a receipt.
+    /// How many receipts are held. Some of them may have expired a moment ago.
     pub fn keys(&self) -> u64 {
-        self.keys.len()
+        self.index.len()
     }
 
-    /// How many of those keys have no time.
+    /// How many of them have no time.
     pub fn untimed(&self) -> u64 {
-        self.keys.len()
+        self.untimed
+    }
+
+    /// Whether a receipt of these events, all of them accepted, may still be held.
+    pub fn holds_any(&self, range: Range<Sequence>) -> bool {
+        let parts = &self.manifest.parts;
+        let from = parts.partition_point(|part| part.end <= range.start);
+        let mut within = parts[from..].iter().take_while(|part| part.first < range.end);
+        let in_memory = self.position().max(range.start)..self.next().min(range.end);
+        within.any(|part| part.rows > 0) || !in_memory.is_empty()
     }
 
     /// What is known of a key that has no receipt, and that may have been stated
     /// with a first attempt's time.
     pub fn unknown(&self, key: &str, first_attempt_time: Option<Time>) -> Unknown {
-        match intent_time_ms(key, first_attempt_time) {
-            Some(time_ms) if time_ms < self.key_floor_ms() => Unknown::Expired,
-            _ => Unknown::NeverAccepted,
-        }
+        let floor_ms = self.key_floor_ms();
+        // A key without a time may have had one beside it.
+        let oldest_ms =
+            intent_time_ms(key, first_attempt_time).unwrap_or(self.manifest.oldest_stated_ms);
+        if oldest_ms < floor_ms { Unknown::Expired } else { Unknown::NeverAccepted }
     }
 
-    /// No receipt is held of intents from before this time, milliseconds since the Unix epoch.
+    /// No receipt is found of intents from before this time, milliseconds since the
+    /// Unix epoch. It is on stable storage and never moves back.
     pub fn key_floor_ms(&self) -> i64 {
-        0
+        self.manifest.key_floor_ms
+    }
+
+    /// The largest value of the publisher's clock that is known, milliseconds since the
+    /// Unix epoch: where the clock goes on after a restart.
+    pub fn clock_ms(&self) -> i64 {
+        self.manifest.clock_ms
     }
 
     /// Takes note of an event that is on stable storage. Called in the order of
@@ -192,43 +206,35 @@ impl Receipts {
     ///
     /// # Panics
     /// Out of order: receipts would be found at wrong places.
-    pub fn insert(&mut self, key: &str, subject: &str, accepted: &Accepted) {
-        assert_eq!(accepted.sequence, self.keys.next(), "receipts come in the order of the log");
-        self.keys.push(fold::hash(key));
-        self.subjects.raise(fold::hash(subject), accepted.subject_version);
+    pub fn insert(&mut self, names: Names, accepted: Accepted) {
+        assert_eq!(accepted.sequence, self.next(), "receipts come in the order of the log");
+        self.index.insert(&names.key, accepted.sequence);
+        self.subjects.raise(names.subject, accepted.subject_version);
+        self.untimed += u64::from(accepted.time_ms.is_none());
+        let manifest = &mut self.manifest;
+        manifest.clock_ms = manifest.clock_ms.max(accepted.accepted_at_ms);
+        if let Some(time_ms) = accepted.time_ms.filter(|_| names.stated) {
+            manifest.oldest_stated_ms = manifest.oldest_stated_ms.min(time_ms);
+        }
+        self.fresh.push((names, accepted));
     }
 
-    /// Saves the receipts of entries that are about to be released. Durable on
-    /// return; repeating it is harmless.
-    ///
-    /// # Errors
-    /// [`CommitError`].
-    pub fn retire(&mut self, range: Range<Sequence>, entries: &[Entry]) -> Result<(), CommitError> {
-        let rows: Vec<Row> = (range.start..)
-            .zip(entries)
-            .map(|(sequence, entry)| row(sequence, entry))
-            .collect::<Result<_, _>>()
-            .map_err(|error| CommitError::Halted(error.to_string()))?;
-        assert_eq!(rows.len() as i64, range.end - range.start, "every entry of the range is there");
-        self.retired.add(range.start, rows)?;
-        crash::point(crash::PUBLISHER_AFTER_RETIRE);
-        Ok(())
+    /// Takes note of what a file holds, as far as it can still be found.
+    fn insert_stored(&mut self, keys: &[Key], subjects: &[(Hash, i64)]) {
+        for &(subject, version) in subjects {
+            self.subjects.raise(subject, version);
+        }
+        let floor_ms = self.key_floor_ms();
+        for key in keys.iter().filter(|key| is_live(key.time_ms, floor_ms)) {
+            self.index.insert(&key.hash, key.sequence);
+            self.untimed += u64::from(key.time_ms.is_none());
+        }
     }
 }
 
-fn row(sequence: Sequence, entry: &Entry) -> Result<Row, ReadError> {
-    let stored = fold::stored(&entry.body).map_err(|what| corrupt(sequence, what))?;
-    Ok(Row {
-        key: fold::hash(stored.key),
-        fingerprint: stored.fingerprint,
-        subject: fold::hash(stored.subject),
-        subject_version: stored.subject_version,
-        accepted_at_ms: entry.accepted_at_ms,
-    })
-}
-
-fn corrupt(sequence: Sequence, what: &str) -> ReadError {
-    ReadError::Corrupt { sequence, what: what.to_owned() }
+/// Whether a receipt has not expired.
+fn is_live(time_ms: Option<i64>, key_floor_ms: i64) -> bool {
+    time_ms.is_none_or(|time_ms| time_ms >= key_floor_ms)
 }
 
 #[cfg(test)]

@@ -1,26 +1,131 @@
-//! Receipts against a log, through truncation.
+//! Receipts against a log: through truncation, restarts, the key floor and damage.
+
+use std::{fs, path::Path, time::Duration};
 
 use bytes::Bytes;
-use uuid::Uuid;
 
 use super::*;
 use crate::{
     proto::{
-        event::{DataKind, Event, Intent, Time},
+        event::{DataKind, Event, Intent},
         wire,
     },
-    publisher::log::{EventLog, memory::MemoryLog},
+    publisher::{
+        durable,
+        log::{Entry, EventLog, LogReader, OpenError, memory::MemoryLog},
+    },
 };
 
-/// A stored event and its receipt.
-pub fn entry(
-    sequence: Sequence,
-    key: &str,
-    subject: &str,
-    subject_version: i64,
-) -> (Entry, Accepted) {
-    let fingerprint = [sequence as u8; 32];
-    let accepted_at_ms = 1_000 + sequence;
+/// A key window of a second: the key floor moves by the millisecond.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// A log with its receipts, and what is expected of them.
+struct Story {
+    dir: tempfile::TempDir,
+    log: MemoryLog,
+    receipts: Shared,
+    store: Store,
+    accepted: Vec<(String, Accepted)>,
+}
+
+impl Story {
+    fn new() -> Self {
+        let dir = durable::scratch();
+        let log = MemoryLog::new(Uuid::from_u128(1));
+        let (receipts, store) = open(dir.path(), &*log.reader()).expect("opens");
+        Story { dir, log, receipts, store, accepted: Vec::new() }
+    }
+
+    /// Accepts an event; `time_ms` stands beside the key.
+    fn publish(&mut self, key: &str, time_ms: Option<i64>) {
+        let sequence = self.accepted.len() as Sequence;
+        let subject_version = sequence / 2 + 1;
+        let accepted = Accepted {
+            sequence,
+            subject_version,
+            fingerprint: [sequence as u8; 32],
+            accepted_at_ms: 1_000 + sequence,
+            time_ms,
+        };
+        self.log.commit(&[entry(key, &accepted)], 0).expect("stored");
+        let names = Names::of(key, subject(sequence), time_ms);
+        change(&self.receipts).insert(names, accepted.clone());
+        self.accepted.push((key.to_owned(), accepted));
+    }
+
+    /// Accepts events under keys without a time.
+    fn fill(&mut self, count: usize) {
+        for _ in 0..count {
+            self.publish(&format!("key-{}", self.accepted.len()), None);
+        }
+    }
+
+    /// Truncates the log up to a floor and gives the storage back.
+    fn truncate(&mut self, floor: Sequence) {
+        self.log.commit(&[], floor).expect("stored");
+        let range = self.log.releasable().expect("something to release");
+        self.store.save_below(range.end, &self.receipts).expect("saved");
+        self.log.release(range).expect("released");
+    }
+
+    fn advance(&mut self, clock_ms: i64) {
+        self.store.advance(&self.receipts, clock_ms, WINDOW).expect("stored");
+    }
+
+    fn forget(&mut self) {
+        self.store.forget(&self.receipts).expect("stored");
+    }
+
+    fn reopen(&mut self) {
+        self.try_reopen().expect("opens");
+    }
+
+    fn try_reopen(&mut self) -> Result<(), OpenError> {
+        (self.receipts, self.store) = open(self.dir.path(), &*self.log.reader())?;
+        Ok(())
+    }
+
+    fn find(&self, key: &str) -> Option<Accepted> {
+        look(&self.receipts).find(&hash(key)).expect("readable")
+    }
+
+    /// Every receipt is found that has not expired, no other is, and so again after a restart.
+    fn check(&mut self) {
+        for _ in 0..2 {
+            let floor_ms = look(&self.receipts).key_floor_ms();
+            for (key, accepted) in &self.accepted {
+                let expected = is_live(accepted.time_ms, floor_ms).then_some(accepted);
+                assert_eq!(self.find(key).as_ref(), expected, "{key}, key floor {floor_ms}");
+            }
+            assert_eq!(self.find("other"), None);
+            let receipts = look(&self.receipts);
+            let untimed = self.accepted.iter().filter(|(_, a)| a.time_ms.is_none()).count();
+            let events = self.accepted.len() as i64;
+            assert_eq!((receipts.next(), receipts.untimed()), (events, untimed as u64));
+            assert_eq!(receipts.subject_version(&hash("even")), (events + 1) / 2);
+            assert_eq!(receipts.subject_version(&hash("odd")), events / 2);
+            assert_eq!(receipts.subject_version(&hash("none")), 0);
+            drop(receipts);
+            self.reopen();
+            assert_eq!(look(&self.receipts).key_floor_ms(), floor_ms);
+        }
+    }
+
+    /// Receipts files, and how many receipts are in them.
+    fn files(&self) -> (usize, usize) {
+        let found = file::list(self.dir.path()).expect("listed");
+        let rows = found.iter().map(|found| file::read(&found.path).expect("whole").receipts.len());
+        (found.len(), rows.sum())
+    }
+}
+
+fn subject(sequence: Sequence) -> &'static str {
+    if sequence % 2 == 0 { "even" } else { "odd" }
+}
+
+/// A stored event.
+fn entry(key: &str, accepted: &Accepted) -> Entry {
+    let Accepted { sequence, subject_version, fingerprint, accepted_at_ms, time_ms } = *accepted;
     let event = Event {
         sequence,
         subject_version,
@@ -28,107 +133,329 @@ pub fn entry(
         intent: Intent {
             key: key.to_owned(),
             event_type: "stock.adjusted".to_owned(),
-            subject: subject.to_owned(),
+            subject: subject(sequence).to_owned(),
             content_type: "application/octet-stream".to_owned(),
             kind: DataKind::Binary,
             data: Bytes::from_static(&[b'x'; 100]),
             attributes: Vec::new(),
             expected_version: None,
-            first_attempt_time: None,
+            first_attempt_time: time_ms.map(Time::from_unix_millis),
             time: None,
             fingerprint,
         },
     };
-    (
-        Entry { chain: [0; 32], accepted_at_ms, body: wire::stored(&event) },
-        Accepted { sequence, subject_version, fingerprint, accepted_at_ms, time_ms: None },
-    )
+    Entry { chain: [0; 32], accepted_at_ms, body: wire::stored(&event) }
 }
 
-fn publish(log: &mut MemoryLog, receipts: &mut Receipts, sequence: Sequence) {
-    let key = format!("key-{sequence}");
-    let subject = if sequence % 2 == 0 { "even" } else { "odd" };
-    let (entry, accepted) = entry(sequence, &key, subject, sequence / 2 + 1);
-    log.commit(&[entry], 0).expect("stored");
-    receipts.insert(&key, subject, &accepted);
-}
-
-fn check(receipts: &Receipts, events: Sequence) {
-    assert_eq!(receipts.keys(), events as u64);
-    for sequence in 0..events {
-        let (_, accepted) = entry(sequence, "", "", sequence / 2 + 1);
-        let found = receipts.find(&format!("key-{sequence}")).expect("readable");
-        assert_eq!(found, Some(accepted));
-    }
-    assert_eq!(receipts.find("other").expect("readable"), None);
-    assert_eq!(receipts.subject_version("even"), (events + 1) / 2);
-    assert_eq!(receipts.subject_version("odd"), events / 2);
-    assert_eq!(receipts.subject_version("none"), 0);
+/// A UUIDv7 of a time.
+fn v7(time_ms: i64, n: u32) -> String {
+    format!("{:08x}-{:04x}-7000-8000-{n:012x}", time_ms >> 16, time_ms & 0xffff)
 }
 
 #[test]
-fn receipts_and_versions_survive_the_truncation_of_everything_and_a_restart() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut log = MemoryLog::new(Uuid::nil());
-    let open = |log: &MemoryLog| Receipts::open(dir.path(), log.reader());
-    let mut receipts = open(&log).expect("opens");
-    for sequence in 0..10 {
-        publish(&mut log, &mut receipts, sequence);
-    }
-    check(&receipts, 10);
-    check(&open(&log).expect("opens"), 10);
-
-    log.commit(&[], 7).expect("stored");
-    check(&receipts, 10); // below the floor, not yet released
-    check(&open(&log).expect("opens"), 10);
-
-    let range = log.releasable().expect("0..7");
-    let entries = log.read_released(range.clone()).expect("readable");
-    receipts.retire(range.clone(), &entries).expect("saved");
-    check(&receipts, 10); // retired, not yet released
-    check(&open(&log).expect("opens"), 10);
-    let mut again = open(&log).expect("opens");
-    again.retire(range.clone(), &entries).expect("saved before the crash");
-    check(&again, 10);
-
-    log.release(range).expect("released");
-    check(&receipts, 10);
-    let mut receipts = open(&log).expect("opens");
-    check(&receipts, 10);
-
-    log.commit(&[], 10).expect("stored");
-    let range = log.releasable().expect("7..10");
-    let entries = log.read_released(range.clone()).expect("readable");
-    receipts.retire(range.clone(), &entries).expect("saved");
-    log.release(range).expect("released");
-    check(&open(&log).expect("opens"), 10);
-    publish(&mut log, &mut receipts, 10);
-    check(&open(&log).expect("opens"), 11);
+fn receipts_and_versions_survive_the_truncation_of_everything() {
+    let mut story = Story::new();
+    story.fill(10);
+    story.check();
+    assert_eq!(story.files(), (0, 0), "the log still has it all");
+    story.log.commit(&[], 7).expect("stored");
+    story.check();
+    story.truncate(8);
+    assert_eq!(story.files(), (1, 10), "with what goes, the rest is saved");
+    story.check();
+    story.fill(3);
+    story.truncate(13);
+    story.check();
+    story.fill(1);
+    story.check();
+    assert_eq!(story.files(), (2, 13));
 }
 
 #[test]
-fn released_without_having_been_retired_is_said() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let mut log = MemoryLog::new(Uuid::nil());
-    let (first, _) = entry(0, "a", "s", 1);
-    log.commit(&[first], 1).expect("stored");
-    log.release(0..1).expect("released");
-    let (second, _) = entry(1, "b", "s", 2);
-    log.commit(&[second], 1).expect("stored");
-    let refused = Receipts::open(dir.path(), log.reader()).err().expect("a hole");
+fn what_is_between_two_steps_when_a_process_dies_is_found_as_before_or_after() {
+    let mut story = Story::new();
+    story.fill(4);
+    let before = fs::read(story.dir.path().join(manifest::FILE)).expect("read");
+    story.truncate(4);
+    // A file that no manifest names: the log still has its events.
+    fs::write(story.dir.path().join(manifest::FILE), &before).expect("written");
+    let refused = story.try_reopen().expect_err("but here it has not");
     assert!(matches!(refused, OpenError::Corrupt { sequence: 0, .. }), "{refused}");
+    assert_eq!(story.files(), (1, 4), "a refusal removes nothing");
+
+    let mut story = Story::new();
+    story.fill(4);
+    story.store.save(&story.receipts).expect("saved");
+    fs::write(story.dir.path().join(manifest::FILE), &before).expect("written");
+    story.check();
+    assert_eq!(story.files(), (0, 0));
+}
+
+#[test]
+fn a_receipt_lives_until_the_key_floor_has_passed_its_time() {
+    let mut story = Story::new();
+    for n in 0..10 {
+        story.publish(&v7(5_000 + n, n as u32), Some(5_000 + n));
+    }
+    story.publish("for ever", None);
+    story.advance(6_005);
+    assert_eq!(look(&story.receipts).key_floor_ms(), 5_005);
+    story.check();
+    assert!(story.find(&v7(5_005, 5)).is_some() && story.find(&v7(5_004, 4)).is_none());
+    story.truncate(11);
+    assert_eq!(story.files(), (1, 6), "what has expired is not saved");
+    story.check();
+
+    story.advance(6_009);
+    story.forget();
+    assert_eq!(story.files(), (1, 6), "one of them is not expired");
+    story.check();
+    story.advance(6_010);
+    story.check();
+    story.forget();
+    assert_eq!(story.files(), (1, 1));
+    assert_eq!(look(&story.receipts).keys(), 1);
+    story.check();
+}
+
+#[test]
+fn the_key_floor_never_moves_back() {
+    let mut story = Story::new();
+    story.advance(90_000);
+    for (clock_ms, window) in [(80_000, WINDOW), (90_000, Duration::from_secs(60)), (0, WINDOW)] {
+        story.store.advance(&story.receipts, clock_ms, window).expect("nothing to do");
+        story.reopen();
+        assert_eq!(look(&story.receipts).key_floor_ms(), 89_000);
+        assert_eq!(look(&story.receipts).clock_ms(), 90_000);
+    }
+    // A small step is not worth a write; it counts neither here nor after a restart.
+    let wide = Duration::from_secs(7 * 86_400);
+    let far = 89_000 + wide.as_millis() as i64 + 59_999;
+    story.store.advance(&story.receipts, far, wide).expect("nothing to do");
+    assert_eq!(look(&story.receipts).key_floor_ms(), 89_000);
+    story.store.advance(&story.receipts, far + 1, wide).expect("stored");
+    assert_eq!(look(&story.receipts).key_floor_ms(), 149_000);
+}
+
+#[test]
+fn the_clock_goes_on_from_the_newest_event() {
+    let mut story = Story::new();
+    story.fill(3);
+    story.reopen();
+    assert_eq!(look(&story.receipts).clock_ms(), 1_002);
+    story.truncate(3);
+    story.reopen();
+    assert_eq!(look(&story.receipts).clock_ms(), 1_002);
+}
+
+#[test]
+fn a_key_that_has_expired_may_be_stated_anew_and_then_has_one_receipt() {
+    let mut story = Story::new();
+    for time_ms in [5_000, 6_000, 7_000] {
+        story.publish("again", Some(time_ms));
+        story.advance(time_ms + 1_000);
+        assert_eq!(story.find("again").map(|found| found.time_ms), Some(Some(time_ms)));
+        story.store.save(&story.receipts).expect("saved");
+        story.reopen();
+        assert_eq!(story.find("again").map(|found| found.time_ms), Some(Some(time_ms)));
+        story.advance(time_ms + 2_000);
+        assert_eq!(story.find("again"), None);
+        if time_ms == 6_000 {
+            story.forget();
+        }
+    }
+}
+
+#[test]
+fn an_unknown_key_is_told_from_one_that_may_have_been_forgotten() {
+    let mut story = Story::new();
+    let unknown = |story: &Story, key: &str, stated: Option<i64>| {
+        look(&story.receipts).unknown(key, stated.map(Time::from_unix_millis))
+    };
+    story.advance(6_000);
+    assert_eq!(unknown(&story, "k", None), Unknown::NeverAccepted);
+    assert_eq!(unknown(&story, "k", Some(4_999)), Unknown::Expired);
+    assert_eq!(unknown(&story, "k", Some(5_000)), Unknown::NeverAccepted);
+    assert_eq!(unknown(&story, &v7(4_999, 0), None), Unknown::Expired);
+    assert_eq!(unknown(&story, &v7(5_000, 0), None), Unknown::NeverAccepted);
+    assert_eq!(unknown(&story, &v7(4_999, 0), Some(5_000)), Unknown::NeverAccepted);
+
+    // From the moment on when a time that stood beside a key has expired, a key
+    // alone does not tell any more; wherever that receipt was then.
+    story.publish(&v7(5_500, 1), Some(5_500));
+    story.publish("k", Some(6_500));
+    story.advance(7_500);
+    assert_eq!(unknown(&story, "other", None), Unknown::NeverAccepted);
+    story.advance(7_501);
+    for _ in 0..3 {
+        assert_eq!(unknown(&story, "k", None), Unknown::Expired);
+        assert_eq!(unknown(&story, "other", None), Unknown::Expired);
+        assert_eq!(unknown(&story, &v7(7_000, 2), None), Unknown::NeverAccepted);
+        story.store.save(&story.receipts).expect("saved");
+        story.forget();
+        story.reopen();
+    }
+    story.log.commit(&[], 2).expect("stored");
+    story.truncate(2);
+    story.reopen();
+    assert_eq!(unknown(&story, "k", None), Unknown::Expired);
+}
+
+#[test]
+fn a_log_that_has_forgotten_nearly_everything_has_few_files() {
+    let mut story = Story::new();
+    for n in 0..100 {
+        let time_ms = 5_000 + n;
+        let key = v7(time_ms, n as u32);
+        story.publish(&key, Some(time_ms));
+        if n % 25 == 0 {
+            story.fill(1);
+        }
+        story.truncate(story.accepted.len() as Sequence);
+        story.advance(time_ms + 1_001);
+        story.forget();
+        assert!(story.files().0 <= 16, "{:?}", story.files());
+    }
+    assert_eq!(story.files().1, 4);
+    story.check();
+}
+
+#[test]
+fn few_files_at_a_time_are_written_anew_after_a_step_of_the_clock() {
+    let mut story = Story::new();
+    for n in 0..12 {
+        story.publish(&v7(5_000, n), Some(5_000));
+        story.store.save(&story.receipts).expect("saved");
+    }
+    story.advance(90_000);
+    for left in [4, 0] {
+        story.forget();
+        assert_eq!(look(&story.receipts).keys(), left);
+        assert_eq!(story.files(), (12, left as usize));
+    }
+    story.check();
+}
+
+#[test]
+fn whether_a_range_holds_anything_is_known() {
+    let mut story = Story::new();
+    story.publish(&v7(5_000, 0), Some(5_000));
+    story.store.save(&story.receipts).expect("saved");
+    story.fill(1);
+    story.store.save(&story.receipts).expect("saved");
+    story.publish(&v7(5_000, 2), Some(5_000));
+    let holds = |story: &Story| {
+        [0..1, 1..2, 2..3, 0..3, 3..3].map(|range| look(&story.receipts).holds_any(range))
+    };
+    assert_eq!(holds(&story), [true, true, true, true, false]);
+    story.advance(90_000);
+    story.store.save(&story.receipts).expect("saved");
+    story.forget();
+    for _ in 0..2 {
+        assert_eq!(holds(&story), [false, true, false, true, false]);
+        story.reopen();
+    }
+}
+
+#[test]
+fn many_new_receipts_are_saved_while_their_events_are_still_there() {
+    let mut story = Story::new();
+    story.fill(FLUSH_ROWS - 1);
+    story.store.save_if_many(&story.receipts).expect("nothing to do");
+    assert_eq!(story.files().0, 0);
+    story.fill(1);
+    story.store.save_if_many(&story.receipts).expect("saved");
+    assert_eq!(story.files(), (1, FLUSH_ROWS));
+    story.fill(10);
+    story.reopen();
+    assert_eq!(look(&story.receipts).fresh.len(), 10);
+    fs::remove_file(story.dir.path().join(manifest::FILE)).expect("removed");
+    let lost = story.try_reopen().expect_err("no manifest").to_string();
+    assert!(lost.contains("rebuild-receipts"), "{lost}");
+}
+
+#[test]
+fn a_log_without_receipts_files_is_read_from_its_beginning() {
+    let mut story = Story::new();
+    story.fill(FLUSH_ROWS + 10);
+    story.reopen();
+    assert_eq!(story.files(), (1, FLUSH_ROWS));
+    fs::remove_file(story.dir.path().join(manifest::FILE)).expect("removed");
+    for found in file::list(story.dir.path()).expect("listed") {
+        fs::remove_file(found.path).expect("removed");
+    }
+    story.reopen();
+    assert!(story.find("key-7").is_some());
+    story.truncate(story.accepted.len() as Sequence);
+    fs::remove_file(story.dir.path().join(manifest::FILE)).expect("removed");
+    for found in file::list(story.dir.path()).expect("listed") {
+        fs::remove_file(found.path).expect("removed");
+    }
+    let refused = story.try_reopen().expect_err("their events are gone").to_string();
+    assert!(refused.contains("rebuild-receipts --data-dir"), "{refused}");
+}
+
+/// A directory with a file of receipts, beside one that is damaged by `damage`.
+fn refused(damage: impl Fn(&Path)) -> String {
+    let mut story = Story::new();
+    story.fill(3);
+    story.truncate(3);
+    story.fill(2);
+    story.truncate(5);
+    damage(story.dir.path());
+    let files = || -> Vec<_> { file::list(story.dir.path()).expect("listed") };
+    let before = files();
+    let reader: Arc<dyn LogReader> = story.log.reader();
+    let refused = open(story.dir.path(), &*reader).map(drop).expect_err("damaged").to_string();
+    assert_eq!(files(), before, "a refusal removes nothing");
+    assert!(refused.contains("rebuild-receipts --data-dir"), "{refused}");
+    refused
+}
+
+#[test]
+fn damage_is_said_with_the_way_out_and_nothing_is_removed() {
+    let first = |dir: &Path| file::path(dir, 0, 0);
+    let missing = refused(|dir| fs::remove_file(first(dir)).expect("removed"));
+    assert!(missing.contains("missing"), "{missing}");
+    refused(|dir| fs::write(first(dir), "short").expect("written"));
+    refused(|dir| {
+        fs::copy(file::path(dir, 3, 0), first(dir)).expect("copied");
+    });
+    refused(|dir| fs::write(dir.join(manifest::FILE), "other").expect("written"));
+    refused(|dir| fs::remove_file(dir.join(manifest::FILE)).expect("removed"));
+}
+
+#[test]
+fn a_copy_holds_the_same_and_damage_is_not_copied() {
+    let mut story = Story::new();
+    story.fill(3);
+    story.truncate(3);
+    story.publish("timed", Some(7));
+    story.truncate(4);
+    let other = durable::scratch();
+    assert_eq!(copy(story.dir.path(), other.path()).expect("copied"), 4);
+    let path = file::path(story.dir.path(), 3, 0);
+    let mut content = fs::read(&path).expect("read");
+    let last = content.len() - 1;
+    content[last] ^= 1;
+    fs::write(&path, content).expect("written");
+    let refused = copy(story.dir.path(), durable::scratch().path()).expect_err("damaged");
+    assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");
+    story.dir = other;
+    story.reopen();
+    story.check();
 }
 
 #[test]
 fn in_memory_it_does_the_same() {
-    let mut log = MemoryLog::new(Uuid::nil());
-    let mut receipts = Receipts::in_memory(log.reader());
-    for sequence in 0..4 {
-        publish(&mut log, &mut receipts, sequence);
-    }
-    log.commit(&[], 3).expect("stored");
-    let entries = log.read_released(0..3).expect("readable");
-    receipts.retire(0..3, &entries).expect("saved");
-    log.release(0..3).expect("released");
-    check(&receipts, 4);
+    let mut story = Story::new();
+    (story.receipts, story.store) = Receipts::in_memory(Uuid::from_u128(1));
+    story.fill(4);
+    story.publish("timed", Some(5_000));
+    story.truncate(5);
+    story.advance(6_000);
+    assert!(story.find("key-2").is_some() && story.find("timed").is_some());
+    story.advance(6_001);
+    story.forget();
+    assert!(story.find("key-2").is_some() && story.find("timed").is_none());
 }

@@ -32,7 +32,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// A segment that has reached this size gets no more commits. What is given
-    /// back is a whole segment, and giving it back reads it whole.
+    /// back is a whole segment.
     pub segment_bytes: u64,
 }
 
@@ -195,11 +195,6 @@ impl EventLog for SegmentLog {
         let state = self.shared.state();
         let second = state.segments.get(1)?.header.first;
         (second <= state.extent.floor).then(|| state.first()..second)
-    }
-
-    fn read_released(&self, range: Range<Sequence>) -> Result<Vec<Entry>, ReadError> {
-        let count = (range.end - range.start) as usize;
-        self.shared.read_stored(range.start, count, usize::MAX)
     }
 
     fn release(&mut self, range: Range<Sequence>) -> Result<(), CommitError> {
