@@ -3,12 +3,15 @@
 //!
 //! - [`proto`]: the contract. Wire messages, checked types, fingerprint, chain,
 //!   limits, reasons. Knows nothing of files, sockets or clocks.
+//! - [`client`]: what a service needs that publishes.
 //! - [`process`]: what both services share as processes.
 //! - [`publisher`]: holds the logs.
 //! - [`receiver`]: applies events.
 //!
 //! The halves never import each other; only `proto` and `process` are common.
 
+#[cfg(feature = "client")]
+pub mod client;
 #[cfg(feature = "server")]
 pub mod process;
 pub mod proto;

@@ -52,10 +52,10 @@ pub struct Source {
 ///
 ///   {"key":"k1","type":"stock.adjusted","subject":"camera","json":{"delta":3}}
 ///
-/// Names may be camelCase or snake_case. Events are sent in order, up to 1000
-/// together. Where some of them are refused, the others are still sent. A reply
-/// that was lost is asked for again under the same keys. Exit code: 0 all
-/// accepted, 1 some refused or not sent, 2 a line that is no event.
+/// Names may be camelCase or snake_case. Events are sent in order, each for
+/// itself, over one stream. Where some of them are refused, the others are still
+/// sent. An answer that was lost is asked for again under the same key. Exit
+/// code: 0 all accepted, 1 some refused or not sent, 2 a line that is no event.
 #[derive(Debug, Clone, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Publish {
@@ -69,11 +69,11 @@ pub struct Publish {
     /// or a JSON pointer such as /order/id. Without this flag they get a UUIDv7
     #[arg(long, value_name = "FIELD")]
     pub key_field: Option<String>,
-    /// Most events sent together
-    #[arg(long, value_name = "N", default_value_t = 1000,
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub batch: u16,
-    /// Attempts at one batch while the publisher cannot be reached
+    /// Most events sent and not yet answered; 1: strictly one after the other
+    #[arg(long, value_name = "N", default_value_t = 1024,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub in_flight: u16,
+    /// Attempts at one event while the publisher cannot be reached
     #[arg(long, value_name = "N", default_value_t = 12,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub attempts: u32,

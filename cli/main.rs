@@ -11,7 +11,6 @@ mod numbers;
 mod output;
 mod publish;
 mod receipt;
-mod retry;
 mod status;
 mod tail;
 

@@ -7,13 +7,16 @@ use std::{
     time::Duration,
 };
 
-use counterfoil::proto::{
-    pb::{
-        Cursor, ReplayRequest, ReplayStarted, StartAt,
-        publisher_service_client::PublisherServiceClient, replay_request::Start,
-        replay_response::Frame,
+use counterfoil::{
+    client::{Verdict, delay, judge},
+    proto::{
+        pb::{
+            Cursor, ReplayRequest, ReplayStarted, StartAt,
+            publisher_service_client::PublisherServiceClient, replay_request::Start,
+            replay_response::Frame,
+        },
+        refusal::{Reason, Refusal},
     },
-    refusal::{Reason, Refusal},
 };
 use tonic::{Status, transport::Channel};
 
@@ -21,7 +24,6 @@ use crate::{
     arguments, event_json,
     failure::{Failure, explain},
     link,
-    retry::{self, Verdict},
 };
 
 /// Without a frame for so long, heartbeats included, the connection is taken for dead.
@@ -57,14 +59,14 @@ pub async fn run(arguments: arguments::Tail) -> Result<ExitCode, Failure> {
             Ok(()) => return Ok(ExitCode::SUCCESS),
             Err(status) => status,
         };
-        if !arguments.follow || retry::judge(&status) != Verdict::Retry {
+        if !arguments.follow || judge(&status) != Verdict::Retry {
             return Err(Failure::call(&arguments.source.publisher, &status));
         }
         attempt = if progress.printed > printed { 2 } else { attempt + 1 };
         if attempt == 2 {
             eprintln!("{}; trying again", explain(&status));
         }
-        tokio::time::sleep(retry::delay(attempt, rand::random())).await;
+        tokio::time::sleep(delay(attempt, rand::random())).await;
     }
 }
 

@@ -146,7 +146,7 @@ async fn publish_all(pair: &Pair, events: &Path) -> Result<publish::Summary, Fai
         source: arguments::Source { publisher: pair.publisher_url(), log: "main".to_owned() },
         file: events.to_owned(),
         key_field: None,
-        batch: 1000,
+        in_flight: 1024,
         attempts: 12,
     };
     let (summary, ended) = publish::publish(&arguments).await?;

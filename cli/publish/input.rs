@@ -1,20 +1,14 @@
-//! Input cut into batches, in constant memory: a batch ends at so many events,
-//! at so many bytes, or, for somebody who types or pipes, when nothing more is
-//! waiting. Knows nothing of publishers.
+//! Lines of input as events, in constant memory, in the chunks that they come in:
+//! whoever types or pipes does not wait. Knows nothing of publishers.
 
 use std::io::{self, BufRead as _, BufReader, Read};
 
-use counterfoil::proto::{
-    limits::{MAX_BATCH_BYTES, MAX_MESSAGE_BYTES},
-    pb::NewEvent,
-};
-use prost::Message as _;
+use counterfoil::proto::{limits::MAX_MESSAGE_BYTES, pb::NewEvent};
 
 use super::line::{self, KeyFrom};
 
-/// What the publisher adds to an event when it stores it, at most, in bytes:
-/// sequence, version, time, fingerprint, a default content type.
-const STORED_OVERHEAD_BYTES: usize = 128;
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 64 * 1024;
 
 /// One event and the line it stood on.
 #[derive(Debug, Clone)]
@@ -27,10 +21,10 @@ pub struct Line {
     pub key_from: KeyFrom,
 }
 
-/// Some events to be sent together.
+/// Lines that came together.
 #[derive(Debug, Default)]
-pub struct Batch {
-    /// In the order of the input.
+pub struct Chunk {
+    /// In the order of the input; at least one.
     pub lines: Vec<Line>,
     /// Bytes of input read so far, these lines included.
     pub bytes_read: u64,
@@ -47,40 +41,27 @@ pub enum InputError {
     Unreadable(u64, io::Error),
 }
 
-/// How input is cut.
-#[derive(Debug, Clone)]
-pub struct Cut {
-    /// Most events of a batch.
-    pub events: usize,
-    /// End a batch when the next line would have to be waited for.
-    pub when_waiting: bool,
-    /// Where keys of lines without a key are found.
-    pub key_field: Option<String>,
-}
-
-/// The batches of an input. Ends after the first error; what stood before it
+/// The lines of an input. Ends after the first error; what stood before it
 /// comes first.
-pub struct Batches<R> {
+pub struct Chunks<R> {
     input: BufReader<R>,
-    cut: Cut,
+    /// Where keys of lines without a key are found.
+    key_field: Option<String>,
     number: u64,
     bytes_read: u64,
     text: Vec<u8>,
-    /// A line that no longer fitted the batch before.
-    left_over: Option<Line>,
     ended: Option<Option<InputError>>,
 }
 
-impl<R: Read> Batches<R> {
-    /// Cuts `input`.
-    pub fn new(input: R, cut: Cut) -> Self {
-        Batches {
-            input: BufReader::with_capacity(64 * 1024, input),
-            cut,
+impl<R: Read> Chunks<R> {
+    /// Reads `input`.
+    pub fn new(input: R, key_field: Option<String>) -> Self {
+        Chunks {
+            input: BufReader::with_capacity(READ_BYTES, input),
+            key_field,
             number: 0,
             bytes_read: 0,
             text: Vec::new(),
-            left_over: None,
             ended: None,
         }
     }
@@ -107,52 +88,33 @@ impl<R: Read> Batches<R> {
             if text.is_empty() {
                 continue;
             }
-            return line::parse(text, self.cut.key_field.as_deref())
+            return line::parse(text, self.key_field.as_deref())
                 .map(|(event, key_from)| Some(Line { number, event, key_from }))
                 .map_err(|wrong| InputError::Malformed(number, wrong));
         }
     }
 }
 
-impl<R: Read> Iterator for Batches<R> {
-    type Item = Result<Batch, InputError>;
+impl<R: Read> Iterator for Chunks<R> {
+    type Item = Result<Chunk, InputError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut batch = Batch::default();
-        let mut bytes = 0;
-        while batch.lines.len() < self.cut.events && self.ended.is_none() {
-            let line = match self.left_over.take() {
-                Some(line) => line,
-                None => {
-                    let waiting = self.cut.when_waiting && self.input.buffer().is_empty();
-                    if waiting && !batch.lines.is_empty() {
-                        break;
-                    }
-                    match self.line() {
-                        Ok(Some(line)) => line,
-                        Ok(None) => {
-                            self.ended = Some(None);
-                            break;
-                        }
-                        Err(error) => {
-                            self.ended = Some(Some(error));
-                            break;
-                        }
-                    }
-                }
-            };
-            bytes += line.event.encoded_len() + STORED_OVERHEAD_BYTES;
-            if bytes > MAX_BATCH_BYTES && !batch.lines.is_empty() {
-                self.left_over = Some(line);
+        let mut chunk = Chunk::default();
+        while self.ended.is_none() {
+            match self.line() {
+                Ok(Some(line)) => chunk.lines.push(line),
+                Ok(None) => self.ended = Some(None),
+                Err(error) => self.ended = Some(Some(error)),
+            }
+            // The next line would have to be waited for.
+            if !chunk.lines.is_empty() && !self.input.buffer().contains(&b'\n') {
                 break;
             }
-            batch.lines.push(line);
         }
-        if !batch.lines.is_empty() {
-            batch.bytes_read = self.bytes_read;
-            return Some(Ok(batch));
+        if !chunk.lines.is_empty() {
+            chunk.bytes_read = self.bytes_read;
+            return Some(Ok(chunk));
         }
-        // Nothing is left over here: a left-over line always opens a batch.
         self.ended.as_mut()?.take().map(Err)
     }
 }
@@ -161,64 +123,66 @@ impl<R: Read> Iterator for Batches<R> {
 mod tests {
     use super::*;
 
-    fn cut(events: usize) -> Cut {
-        Cut { events, when_waiting: false, key_field: None }
-    }
-
     fn line(number: usize, data: usize) -> String {
         format!(r#"{{"key":"k{number}","type":"t","jsonText":"{}"}}"#, "1".repeat(data))
     }
 
-    fn sizes(input: &str, cut: Cut) -> Vec<usize> {
-        Batches::new(input.as_bytes(), cut).map(|batch| batch.expect("valid").lines.len()).collect()
+    fn numbers(input: impl Read) -> Vec<Vec<u64>> {
+        let numbers = |chunk: Chunk| chunk.lines.iter().map(|line| line.number).collect();
+        Chunks::new(input, None).map(|chunk| numbers(chunk.expect("valid"))).collect()
     }
 
     #[test]
-    fn a_batch_ends_at_its_number_of_events() {
-        let input: String = (0..7).map(|number| line(number, 1) + "\n\n").collect();
-        assert_eq!(sizes(&input, cut(3)), [3, 3, 1]);
-        assert_eq!(sizes("", cut(3)), [0usize; 0]);
+    fn lines_come_in_order_and_blank_ones_are_left_out() {
+        let input: String = (0..4).map(|number| line(number, 1) + "\n\n").collect();
+        assert_eq!(numbers(input.as_bytes()), [[1, 3, 5, 7]]);
+        assert_eq!(numbers(line(0, 1).as_bytes()), [[1]], "the last line may lack its end");
+        assert!(numbers(&b""[..]).is_empty());
     }
 
     #[test]
-    fn a_batch_ends_before_it_is_too_large() {
-        let input: String = (0..5).map(|number| line(number, 400 * 1024) + "\n").collect();
-        assert_eq!(sizes(&input, cut(1000)), [2, 2, 1]);
-        assert_eq!(sizes(&line(0, 2 * 1024 * 1024), cut(1000)), [1]);
+    fn a_chunk_is_what_one_read_has_brought() {
+        let input: String = (0..1000).map(|number| line(number, 400) + "\n").collect();
+        let chunks = numbers(input.as_bytes());
+        assert!(chunks.iter().all(|chunk| chunk.len() <= READ_BYTES / 400), "{chunks:?}");
+        assert_eq!(chunks.concat(), (1..=1000).collect::<Vec<_>>());
+        let large = line(0, 2 * READ_BYTES) + "\n" + &line(1, 1);
+        assert_eq!(numbers(large.as_bytes()).concat(), [1, 2]);
     }
 
     #[test]
     fn nothing_after_a_malformed_line_is_read_and_what_stood_before_it_comes() {
         let input = format!("{}\n\nnonsense\n{}\n", line(0, 1), line(1, 1));
-        let mut batches = Batches::new(input.as_bytes(), cut(10));
-        let first = batches.next().expect("one batch").expect("valid");
+        let mut chunks = Chunks::new(input.as_bytes(), None);
+        let first = chunks.next().expect("one chunk").expect("valid");
         assert_eq!(first.lines.len(), 1);
-        let error = batches.next().expect("an end").expect_err("malformed").to_string();
+        let error = chunks.next().expect("an end").expect_err("malformed").to_string();
         assert!(error.starts_with("line 3: expected one NewEvent"), "{error}");
-        assert!(batches.next().is_none());
+        assert!(chunks.next().is_none());
     }
 
     #[test]
     fn a_line_without_end_is_not_read_into_memory() {
         let input = io::repeat(b'x');
-        let error = Batches::new(input, cut(10)).next().expect("an end").expect_err("too long");
+        let error = Chunks::new(input, None).next().expect("an end").expect_err("too long");
         assert!(error.to_string().contains("at most 4194304 bytes"), "{error}");
     }
 
     #[test]
-    fn who_pipes_does_not_wait_for_a_full_batch() {
-        // Gives one line at each read, as a pipe does.
+    fn who_pipes_does_not_wait_for_the_next_line() {
+        // Gives some bytes at each read, as a pipe does.
         struct Pipe(Vec<String>);
         impl Read for Pipe {
             fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-                let Some(line) = self.0.pop() else { return Ok(0) };
-                to[..line.len()].copy_from_slice(line.as_bytes());
-                Ok(line.len())
+                let Some(bytes) = self.0.pop() else { return Ok(0) };
+                to[..bytes.len()].copy_from_slice(bytes.as_bytes());
+                Ok(bytes.len())
             }
         }
-        let pipe = || Pipe((0..3).map(|number| line(number, 1) + "\n").collect());
-        let greedy = Cut { when_waiting: true, ..cut(10) };
-        assert_eq!(Batches::new(pipe(), greedy).count(), 3);
-        assert_eq!(Batches::new(pipe(), cut(10)).count(), 1);
+        let whole = Pipe((0..3).map(|number| line(number, 1) + "\n").collect());
+        assert_eq!(numbers(whole), [[1], [2], [3]]);
+        let (start, end) = (line(1, 1), "\n".to_owned());
+        let half = Pipe(vec![end, line(0, 1) + "\n" + &start]);
+        assert_eq!(numbers(half), [[1], [2]]);
     }
 }

@@ -1,10 +1,8 @@
 //! `counterfoil publish`: JSON lines in, receipts counted. Reading runs on a
-//! thread of its own, one batch ahead of the one that is being sent.
+//! thread of its own, one chunk ahead of the one that is being sent.
 
 mod input;
 mod line;
-#[cfg(test)]
-mod scripted;
 mod send;
 mod summary;
 
@@ -16,20 +14,14 @@ use std::{
     time::Instant,
 };
 
+use counterfoil::client::{Publisher, Settings};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::mpsc;
-use tonic::Status;
 
-use self::input::{Batch, Batches, Cut, InputError};
+use self::input::{Chunk, Chunks, InputError};
 use self::send::Sender;
 pub use self::summary::Summary;
-use crate::{
-    arguments,
-    failure::{Failure, explain},
-    link,
-    output::say,
-    retry::{self, Verdict},
-};
+use crate::{arguments, failure::Failure, output::say};
 
 /// The file name that stands for standard input.
 const STDIN: &str = "-";
@@ -62,35 +54,47 @@ pub async fn publish(
         let (file, size) = open(&arguments.file)?;
         (Box::new(file), size)
     };
-    let cut = Cut {
-        events: usize::from(arguments.batch),
-        when_waiting: from_stdin,
-        key_field: arguments.key_field.clone(),
+    let settings = Settings {
+        log: arguments.source.log.clone(),
+        attempts: Some(arguments.attempts),
+        ..Settings::new(&arguments.source.publisher)
     };
-    let client = link::publisher(&arguments.source.publisher)?;
-    let mut sender = Sender::new(client, arguments.source.log.clone(), arguments.attempts);
+    let publisher =
+        Publisher::connect(settings).map_err(|error| Failure::Usage(error.to_string()))?;
+    let mut sender = Sender::new(publisher, arguments.in_flight.into());
     let progress = progress(size);
     let started = Instant::now();
-    let mut batches = read_ahead(Batches::new(input, cut));
+    let mut chunks = read_ahead(Chunks::new(input, arguments.key_field.clone()));
     let mut ended = Ok(());
-    while let Some(batch) = batches.recv().await {
-        let sent = match batch {
-            Ok(batch) => {
-                let bytes_read = batch.bytes_read;
-                let sent = sender.send(batch.lines).await;
-                progress.set_position(bytes_read);
-                sent.map_err(|status| stopped(arguments, &sender.summary, &status))
-            }
-            Err(error) => Err(refuse_input(&arguments.file, &error)),
+    while !sender.is_stopped() {
+        // What is answered while the input lets us wait is noted at once.
+        let chunk = tokio::select! {
+            biased;
+            () = sender.next_answer() => continue,
+            chunk = chunks.recv() => chunk,
         };
-        if sent.is_err() {
-            ended = sent;
-            break;
+        match chunk {
+            Some(Ok(Chunk { lines, bytes_read })) => {
+                for line in lines {
+                    sender.send(line).await;
+                }
+                progress.set_position(bytes_read);
+            }
+            Some(Err(error)) => {
+                ended = Err(refuse_input(&arguments.file, &error));
+                break;
+            }
+            None => break,
         }
     }
+    sender.all_answers().await;
     progress.finish_and_clear();
-    sender.summary.elapsed = started.elapsed();
-    Ok((sender.summary, ended))
+    let mut summary = sender.summary;
+    summary.elapsed = started.elapsed();
+    if let Some(stop) = &summary.stop {
+        ended = Err(Failure::Runtime(format!("{}: {stop}", arguments.source.publisher)));
+    }
+    Ok((summary, ended))
 }
 
 fn open(path: &Path) -> Result<(File, Option<u64>), Failure> {
@@ -113,26 +117,16 @@ fn refuse_input(path: &Path, error: &InputError) -> Failure {
     }
 }
 
-fn stopped(arguments: &arguments::Publish, summary: &Summary, status: &Status) -> Failure {
-    let at = summary.stopped_at.unwrap_or_default();
-    let after = match retry::judge(status) {
-        Verdict::Retry => format!(" after {} attempts", arguments.attempts),
-        _ => String::new(),
-    };
-    let (url, why) = (&arguments.source.publisher, explain(status));
-    Failure::Runtime(format!("{url}: stopped at line {at}{after}: {why}"))
-}
-
-/// Reads on a thread of its own, one batch ahead. The thread ends when the
-/// input does or nobody wants the batches any more; a read that is waiting for
+/// Reads on a thread of its own, one chunk ahead. The thread ends when the
+/// input does or nobody wants the chunks any more; a read that is waiting for
 /// input then does not keep the process.
 fn read_ahead<R: Read + Send + 'static>(
-    batches: Batches<R>,
-) -> mpsc::Receiver<Result<Batch, InputError>> {
+    chunks: Chunks<R>,
+) -> mpsc::Receiver<Result<Chunk, InputError>> {
     let (to, from) = mpsc::channel(1);
     std::thread::spawn(move || {
-        for batch in batches {
-            if to.blocking_send(batch).is_err() {
+        for chunk in chunks {
+            if to.blocking_send(chunk).is_err() {
                 return;
             }
         }

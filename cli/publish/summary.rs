@@ -2,6 +2,10 @@
 
 use std::{fmt, time::Duration};
 
+use counterfoil::{
+    client::{PublishError, Verdict, judge},
+    proto::pb::{PublishOutcome, Receipt},
+};
 use tonic::Status;
 
 use crate::{
@@ -23,8 +27,8 @@ pub struct Summary {
     pub refused: u64,
     /// Sent, but no answer came: accepted or not, nobody knows.
     pub unanswered: u64,
-    /// The line from which on nothing is known to have been accepted.
-    pub stopped_at: Option<u64>,
+    /// Why nothing more was sent.
+    pub stop: Option<Stop>,
     /// Requests that were sent once more.
     pub repeated: u64,
     /// Events that were sent under a key made here.
@@ -35,9 +39,52 @@ pub struct Summary {
     pub elapsed: Duration,
 }
 
+/// Why nothing more was sent, and what came of the lines that were under way.
+#[derive(Debug)]
+pub struct Stop {
+    /// The line that was not accepted.
+    pub line: u64,
+    /// Why.
+    pub error: PublishError,
+    /// Lines after it that were accepted.
+    pub accepted_after: u64,
+    /// Lines after it that were not.
+    pub not_accepted_after: u64,
+}
+
 impl Summary {
-    /// Notes a refusal.
-    pub fn refuse(&mut self, line: u64, status: &Status) {
+    /// Notes what came of a line.
+    pub fn note(&mut self, line: u64, answer: Result<Vec<Receipt>, PublishError>) {
+        let accepted = answer.is_ok();
+        match answer {
+            Ok(receipts) => receipts.iter().for_each(|receipt| self.accept(receipt)),
+            Err(PublishError::Refused(status)) if judge(&status) == Verdict::Request => {
+                self.refuse(line, &status);
+            }
+            Err(error) => {
+                // Sent without an answer: it may have been accepted.
+                self.unanswered += u64::from(matches!(error, PublishError::Unanswered { .. }));
+                if self.stop.is_none() {
+                    let stop = Stop { line, error, accepted_after: 0, not_accepted_after: 0 };
+                    self.stop = Some(stop);
+                    return;
+                }
+            }
+        }
+        if let Some(stop) = &mut self.stop {
+            stop.accepted_after += u64::from(accepted);
+            stop.not_accepted_after += u64::from(!accepted);
+        }
+    }
+
+    fn accept(&mut self, receipt: &Receipt) {
+        match receipt.outcome() {
+            PublishOutcome::Duplicate => self.duplicate += 1,
+            _ => self.appended += 1,
+        }
+    }
+
+    fn refuse(&mut self, line: u64, status: &Status) {
         self.refused += 1;
         if self.shown.len() < SHOWN {
             // It was refused alone: its place in that request means nothing to a reader of lines.
@@ -49,6 +96,31 @@ impl Summary {
     /// Events that were answered.
     pub fn answered(&self) -> u64 {
         self.appended + self.duplicate + self.refused
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "stopped at line {}", self.line)?;
+        if let PublishError::Unanswered { attempts, .. } | PublishError::NotSent { attempts, .. } =
+            &self.error
+        {
+            write!(to, " after {}", counted((*attempts).into(), "attempt"))?;
+        }
+        write!(to, ": {}", explain(self.error.status()))?;
+        match self.accepted_after + self.not_accepted_after {
+            0 => Ok(()),
+            under_way => write!(
+                to,
+                "; of {} after it that had been sent already, {} accepted",
+                counted(under_way, "line"),
+                match self.accepted_after {
+                    0 => "none was".to_owned(),
+                    1 => "1 was".to_owned(),
+                    more => format!("{} were", grouped(more as i64)),
+                }
+            ),
+        }
     }
 }
 
@@ -88,13 +160,23 @@ impl fmt::Display for Summary {
 
 #[cfg(test)]
 mod tests {
+    use counterfoil::proto::refusal::{Reason, Refusal};
+
     use super::*;
+
+    fn refused(reason: Reason) -> Result<Vec<Receipt>, PublishError> {
+        Err(PublishError::Refused(Refusal::new(reason, "no").into()))
+    }
+
+    fn accepted(outcome: PublishOutcome) -> Result<Vec<Receipt>, PublishError> {
+        Ok(vec![Receipt { outcome: outcome.into(), ..Default::default() }])
+    }
 
     #[test]
     fn refusals_are_shown_up_to_a_bound() {
         let mut summary = Summary { appended: 1000, ..Summary::default() };
         for line in 1..=25 {
-            summary.refuse(line, &Status::invalid_argument("no"));
+            summary.note(line, refused(Reason::KeyConflict));
         }
         summary.elapsed = Duration::from_millis(500);
         let text = summary.to_string();
@@ -105,6 +187,7 @@ mod tests {
             text.ends_with("1,000 appended, 0 duplicate, 25 refused; 0.5 s, 2,050/s"),
             "{text}"
         );
+        assert!(summary.stop.is_none(), "each was at fault itself");
     }
 
     #[test]
@@ -114,5 +197,39 @@ mod tests {
         assert!(keyed.to_string().contains("keys make that safe"));
         let made = Summary { made_keys: 3, ..keyed };
         assert!(made.to_string().contains("3 lines had no key of their own"));
+    }
+
+    #[test]
+    fn a_log_that_takes_nothing_more_is_a_stop_and_lines_under_way_count_for_what_they_got() {
+        for reason in [Reason::LogHalted, Reason::LogFull, Reason::KeysFull, Reason::LogNotFound] {
+            let mut summary = Summary::default();
+            summary.note(1, accepted(PublishOutcome::Appended));
+            summary.note(2, refused(reason));
+            summary.note(3, accepted(PublishOutcome::Duplicate));
+            summary.note(4, refused(reason));
+            summary.note(5, refused(Reason::InvalidField));
+            assert_eq!((summary.appended, summary.duplicate, summary.refused), (1, 1, 1));
+            assert_eq!(summary.unanswered, 0);
+            let stop = summary.stop.expect("nothing more is sent").to_string();
+            let expected = format!(
+                "stopped at line 2: {}: no; of 3 lines after it that had been sent already, 1 \
+                 was accepted",
+                reason.as_str()
+            );
+            assert_eq!(stop, expected);
+        }
+    }
+
+    #[test]
+    fn without_an_answer_it_stops_and_tells_what_was_sent_from_what_was_not() {
+        let last = Status::unavailable("nobody listens");
+        let mut summary = Summary::default();
+        summary.note(7, Err(PublishError::Unanswered { attempts: 4, last: last.clone() }));
+        summary.note(8, Err(PublishError::NotSent { attempts: 4, last }));
+        assert_eq!(summary.unanswered, 1);
+        let stop = summary.stop.expect("nothing more is sent").to_string();
+        let expected = "stopped at line 7 after 4 attempts: UNAVAILABLE: nobody listens; of 1 \
+                        line after it that had been sent already, none was accepted";
+        assert_eq!(stop, expected);
     }
 }

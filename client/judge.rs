@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use counterfoil::proto::{
+use tonic::{Code, Status};
+
+use crate::proto::{
     backoff::{CALL_BASE, backoff},
     refusal::{Reason, reason_of},
 };
-use tonic::{Code, Status};
 
 /// What a failed call means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,9 +49,8 @@ pub fn delay(attempt: u32, chance: f64) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use counterfoil::proto::refusal::Refusal;
-
     use super::*;
+    use crate::proto::refusal::Refusal;
 
     #[test]
     fn only_what_may_pass_by_itself_is_retried() {
