@@ -3,9 +3,11 @@
 use bytes::Bytes;
 use counterfoil::proto::{
     chain,
+    event::Time,
     pb::{Cursor, Event, NewEvent, Receipt, new_event::Data},
     wire,
 };
+use uuid::Builder;
 
 /// Some JSON text under a key.
 pub fn event(key: &str, kind: &str, subject: &str, json: &str) -> NewEvent {
@@ -43,6 +45,19 @@ pub fn adjustments(prefix: &str, count: usize) -> Vec<NewEvent> {
 /// The same, only if the subject has exactly this version.
 pub fn at_version(event: NewEvent, version: i64) -> NewEvent {
     NewEvent { expected_version: Some(version), ..event }
+}
+
+/// The same, first attempted at this time.
+pub fn first_attempted(event: NewEvent, at_ms: i64) -> NewEvent {
+    let first_attempt_time = Some(wire::timestamp(Time::from_unix_millis(at_ms)));
+    NewEvent { first_attempt_time, ..event }
+}
+
+/// A key that is a UUIDv7 of this time; `number` tells those of one time apart.
+pub fn uuid_v7(at_ms: i64, number: u16) -> String {
+    let [high, low] = number.to_be_bytes();
+    let random = [0, 0, 0, 0, 0, 0, 0, 0, high, low];
+    Builder::from_unix_timestamp_millis(at_ms as u64, &random).into_uuid().to_string()
 }
 
 /// A receipt without what differs between attempts.

@@ -2,6 +2,7 @@
 //! lies, a link that breaks, and failures that explain themselves.
 
 pub mod chance;
+pub mod clock;
 pub mod events;
 pub mod fake_publisher;
 pub mod files;

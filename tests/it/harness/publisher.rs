@@ -17,6 +17,7 @@ use tonic::{
 };
 
 use super::{
+    clock::SteppedClock,
     frames::Frames,
     ledger::Accepted,
     loopback,
@@ -58,6 +59,7 @@ pub struct Setup {
     dir: PathBuf,
     listen: String,
     config: Option<String>,
+    clock: Option<SteppedClock>,
     env: Vec<(String, OsString)>,
     wrapper: Vec<OsString>,
 }
@@ -71,6 +73,12 @@ impl Setup {
 
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Goes by this clock, and its successors too.
+    pub fn clock(mut self, clock: &SteppedClock) -> Self {
+        self.clock = Some(clock.clone());
         self
     }
 
@@ -105,6 +113,10 @@ impl Setup {
             let path = self.dir.with_extension("toml");
             std::fs::write(&path, config).expect("the configuration can be written");
             launch = launch.arg("--config").arg(path);
+        }
+        if let Some(clock) = &self.clock {
+            let (name, file) = clock.env();
+            launch = launch.env(name, file);
         }
         self.env.iter().fold(launch, |launch, (name, value)| launch.env(name, value.clone()))
     }
@@ -154,6 +166,7 @@ impl Publisher {
             dir: dir.join("publisher"),
             listen: SocketAddr::new(loopback::address(), 0).to_string(),
             config: None,
+            clock: None,
             env: Vec::new(),
             wrapper: Vec::new(),
         }

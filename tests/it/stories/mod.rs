@@ -6,6 +6,7 @@ mod apply;
 mod crash_points;
 mod durability;
 mod fingerprint;
+mod keys;
 mod kill_between_commit_and_ack;
 mod kill_storm;
 mod process;
