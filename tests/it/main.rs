@@ -1,5 +1,7 @@
 //! The services from outside: real processes, real files, real connections.
-//! [`stories`] says what must hold, one theme a file; [`harness`] has the machinery.
+//! [`stories`] says what must hold, one theme a file; [`model`] holds
+//! made-up histories against a reference; [`harness`] has the machinery.
 
 mod harness;
+mod model;
 mod stories;
