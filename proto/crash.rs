@@ -24,6 +24,8 @@ pub const PUBLISHER_AFTER_KEY_FLOOR: &str = "publisher-after-key-floor";
 pub const PUBLISHER_AFTER_FORGET: &str = "publisher-after-forget";
 /// A segment below the floor has been removed.
 pub const PUBLISHER_AFTER_RELEASE: &str = "publisher-after-release";
+/// What a receiver has reported is on stable storage, its position is not.
+pub const PUBLISHER_AFTER_OUTCOMES: &str = "publisher-after-outcomes";
 /// A receiver's position is on stable storage, the Ack has not been answered.
 pub const PUBLISHER_AFTER_ACK_SYNC: &str = "publisher-after-ack-sync";
 /// The effects of a batch are in the transaction, which is not committed.
@@ -36,7 +38,7 @@ pub const RECEIVER_AFTER_ACK: &str = "receiver-after-ack";
 pub const RECEIVER_AFTER_CHECKPOINT: &str = "receiver-after-checkpoint";
 
 /// All of the publisher's, in the order of an event's way.
-pub const PUBLISHER: [&str; 11] = [
+pub const PUBLISHER: [&str; 12] = [
     PUBLISHER_AFTER_KEY_FLOOR,
     PUBLISHER_BEFORE_WRITE,
     PUBLISHER_AFTER_WRITE,
@@ -47,6 +49,7 @@ pub const PUBLISHER: [&str; 11] = [
     PUBLISHER_AFTER_RECEIPTS_MANIFEST,
     PUBLISHER_AFTER_RELEASE,
     PUBLISHER_AFTER_FORGET,
+    PUBLISHER_AFTER_OUTCOMES,
     PUBLISHER_AFTER_ACK_SYNC,
 ];
 

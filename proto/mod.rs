@@ -6,6 +6,7 @@ pub mod crash;
 pub mod event;
 pub mod inventory;
 pub mod limits;
+pub mod outcome;
 pub mod refusal;
 pub mod wire;
 

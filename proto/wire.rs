@@ -13,6 +13,7 @@ use super::{
         Content, DataKind, Event, Fingerprint, Intent, Sequence, Time, fingerprint, intent_time_ms,
     },
     limits::*,
+    outcome::{Outcome, Report, Reported},
     pb,
     refusal::{Reason, Refusal},
 };
@@ -525,6 +526,96 @@ pub fn cursor_message(cursor: &Cursor) -> pb::Cursor {
     }
 }
 
+/// What an Ack reports, checked; none where its receiver does not report.
+/// `committed` is the sequence of the Ack's cursor.
+///
+/// # Errors
+/// INVALID_FIELD with the index of the outcome.
+pub fn report(
+    outcomes: Vec<pb::AckOutcome>,
+    reported_sequence: Option<Sequence>,
+    committed: Sequence,
+) -> Result<Option<Report>, Refusal> {
+    let Some(through) = reported_sequence else {
+        return match outcomes.is_empty() {
+            true => Ok(None),
+            false => Err(Refusal::field("reported_sequence", "is missing beside outcomes")),
+        };
+    };
+    if !(-1..=committed).contains(&through) {
+        let wrong = format!("is {through}; it must be -1 to {committed}, the cursor's sequence");
+        return Err(Refusal::field("reported_sequence", wrong));
+    }
+    if outcomes.len() > MAX_ACK_OUTCOMES {
+        let count = outcomes.len();
+        let wrong = format!("has {count} outcomes, at most {MAX_ACK_OUTCOMES} are allowed");
+        return Err(Refusal::field("outcomes", wrong));
+    }
+    let bytes: usize = outcomes.iter().map(|told| told.reason.len() + told.result.len()).sum();
+    if bytes > MAX_ACK_OUTCOME_BYTES {
+        let wrong = format!("has {bytes} bytes, at most {MAX_ACK_OUTCOME_BYTES} are allowed");
+        return Err(Refusal::field("outcomes", wrong));
+    }
+    let mut last = -1;
+    let mut checked = Vec::with_capacity(outcomes.len());
+    for (index, told) in outcomes.into_iter().enumerate() {
+        let told = reported(told, last + 1..=through, &format!("outcomes[{index}]"))?;
+        last = told.sequence;
+        checked.push(told);
+    }
+    Ok(Some(Report { through, outcomes: checked }))
+}
+
+fn reported(
+    told: pb::AckOutcome,
+    allowed: std::ops::RangeInclusive<Sequence>,
+    field: &str,
+) -> Result<Reported, Refusal> {
+    let pb::AckOutcome { sequence, outcome, reason, result } = told;
+    if !allowed.contains(&sequence) {
+        let (from, to) = allowed.into_inner();
+        let wrong = format!("is {sequence}; outcomes come in rising order, here {from} to {to}");
+        return Err(Refusal::field(format!("{field}.sequence"), wrong));
+    }
+    for (name, text, most) in
+        [("reason", &reason, MAX_REASON_BYTES), ("result", &result, MAX_RESULT_BYTES)]
+    {
+        if text.len() > most {
+            let wrong = format!("has {} bytes, at most {most} are allowed", text.len());
+            return Err(Refusal::field(format!("{field}.{name}"), wrong));
+        }
+    }
+    let outcome = Outcome::ALL
+        .into_iter()
+        .find(|&known| outcome_number(known) == outcome)
+        .ok_or_else(|| unknown_enum(&format!("{field}.outcome"), outcome))?;
+    Ok(Reported { sequence, outcome, reason, result })
+}
+
+/// What a receiver reports of one event.
+pub fn ack_outcome(told: Reported) -> pb::AckOutcome {
+    let Reported { sequence, outcome, reason, result } = told;
+    pb::AckOutcome { sequence, outcome: outcome_number(outcome), reason, result }
+}
+
+/// What one receiver has reported of an event that a caller asks about.
+pub fn receiver_outcome(receiver: String, told: Reported) -> pb::ReceiverOutcome {
+    let Reported { outcome, reason, result, .. } = told;
+    pb::ReceiverOutcome { receiver, outcome: outcome_number(outcome), reason, result }
+}
+
+/// The wire's number of an outcome.
+pub fn outcome_number(outcome: Outcome) -> i32 {
+    let outcome = match outcome {
+        Outcome::Applied => pb::Outcome::Applied,
+        Outcome::Ignored => pb::Outcome::Ignored,
+        Outcome::Rejected => pb::Outcome::Rejected,
+        Outcome::Duplicate => pb::Outcome::Duplicate,
+        Outcome::Skipped => pb::Outcome::Skipped,
+    };
+    outcome.into()
+}
+
 /// A data form as callers state it.
 ///
 /// # Errors
@@ -649,6 +740,48 @@ mod tests {
         assert!(matches!(form(r#"{"n":1}"#), Some(pb::event::Data::Json(_))));
         for kept in [r#"{"n":9007199254740993}"#, "[1]", "7"] {
             assert!(matches!(form(kept), Some(pb::event::Data::JsonText(text)) if text == kept));
+        }
+    }
+
+    fn told(sequence: Sequence) -> pb::AckOutcome {
+        pb::AckOutcome { sequence, outcome: 3, reason: "no_stock".into(), result: "{}".into() }
+    }
+
+    #[test]
+    fn a_report_is_checked_as_a_whole_and_row_by_row() {
+        let whole = report(vec![told(2), told(5)], Some(7), 9).expect("valid").expect("a report");
+        assert_eq!(whole.through, 7);
+        let back: Vec<_> = whole.outcomes.into_iter().map(ack_outcome).collect();
+        assert_eq!(back, [told(2), told(5)]);
+        assert_eq!(report(Vec::new(), None, 9), Ok(None), "a receiver that does not report");
+
+        let wide = |count: usize, text: usize| {
+            let told = |n| pb::AckOutcome { result: "x".repeat(text), ..told(n as i64) };
+            (0..count).map(told).collect::<Vec<_>>()
+        };
+        let cases = [
+            ("reported_sequence", report(vec![told(1)], None, 9)),
+            ("reported_sequence", report(Vec::new(), Some(10), 9)),
+            ("reported_sequence", report(Vec::new(), Some(-2), 9)),
+            ("reported_sequence", report(Vec::new(), Some(0), -1)),
+            ("outcomes", report(wide(MAX_ACK_OUTCOMES + 1, 0), Some(9_999), 9_999)),
+            ("outcomes", report(wide(66, MAX_RESULT_BYTES), Some(99), 99)),
+            ("outcomes[0].sequence", report(vec![told(-1)], Some(7), 9)),
+            ("outcomes[0].sequence", report(vec![told(8)], Some(7), 9)),
+            ("outcomes[1].sequence", report(vec![told(2), told(2)], Some(7), 9)),
+            ("outcomes[0].result", report(wide(1, MAX_RESULT_BYTES + 1), Some(7), 9)),
+            (
+                "outcomes[1].outcome",
+                report(vec![told(1), pb::AckOutcome { outcome: 0, ..told(2) }], Some(7), 9),
+            ),
+            (
+                "outcomes[0].reason",
+                report(vec![pb::AckOutcome { reason: "r".repeat(257), ..told(2) }], Some(7), 9),
+            ),
+        ];
+        for (field, checked) in cases {
+            let refusal = checked.expect_err(field);
+            assert_eq!((refusal.reason, &*refusal.fields[0].0), (Reason::InvalidField, field));
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The way of an acknowledgement, and of a receiver's session: decided and made
-//! durable by one thread, many at a time, and only then answered.
+//! The way of an acknowledgement, of what it reports, and of a receiver's session:
+//! decided and made durable by one thread, many at a time, and only then answered.
 
 use std::{
     collections::{BTreeMap, HashMap},
+    ops::Range,
     sync::{Arc, PoisonError, RwLock},
 };
 
@@ -11,12 +12,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     halt::{Guard, Halt},
     log::{Extent, LogReader, ReadError},
+    outcomes::{Outcomes, Reader, ReportError},
     positions::{Position, Positions},
     resume,
 };
 use crate::proto::{
     chain::{Chain, Cursor},
     event::Sequence,
+    outcome::{Outcome, Report, Reported},
     refusal::{Reason, Refusal},
 };
 
@@ -27,9 +30,13 @@ const QUEUE: usize = 1_024;
 #[derive(Debug, Clone)]
 pub struct Receivers {
     known: Arc<RwLock<Known>>,
+    outcomes: Reader,
     queue: mpsc::Sender<Request>,
     halt: Arc<Halt>,
 }
+
+/// Whether receipts are held, or are still to come, of any event of a range.
+pub type Held = Box<dyn Fn(Range<Sequence>) -> bool + Send>;
 
 /// Durable positions, each to be watched by the stream of its session.
 type Known = BTreeMap<String, watch::Sender<Position>>;
@@ -46,7 +53,7 @@ enum Change {
     /// A Replay opens after this cursor.
     Open(Cursor),
     /// Everything up to this cursor is committed; none: nothing yet.
-    Ack { session: i64, cursor: Option<Cursor> },
+    Ack { session: i64, cursor: Option<Cursor>, report: Option<Report> },
 }
 
 /// A receiver's session, held by its stream. The receiver counts as connected
@@ -54,6 +61,7 @@ enum Change {
 #[derive(Debug)]
 pub struct Session {
     number: i64,
+    reported: Sequence,
     position: watch::Receiver<Position>,
 }
 
@@ -61,6 +69,11 @@ impl Session {
     /// Its fencing number.
     pub fn number(&self) -> i64 {
         self.number
+    }
+
+    /// Up to where its receiver had reported when it began; -1: nothing.
+    pub fn reported(&self) -> Sequence {
+        self.reported
     }
 
     /// Returns once a newer session has taken over, with its number.
@@ -77,12 +90,15 @@ impl Session {
 }
 
 impl Receivers {
-    /// Starts the thread that owns the positions. It ends with its entrances.
+    /// Starts the thread that owns positions and outcomes. It ends with its
+    /// entrances.
     ///
     /// # Errors
     /// The operating system's, when there is no thread.
     pub fn start(
         positions: Positions,
+        outcomes: Outcomes,
+        held: Held,
         reader: Arc<dyn LogReader>,
         halt: Arc<Halt>,
     ) -> std::io::Result<(Self, std::thread::JoinHandle<()>)> {
@@ -93,9 +109,13 @@ impl Receivers {
         let known = Arc::new(RwLock::new(known));
         let (sender, queue) = mpsc::channel(QUEUE);
         let guard = Guard(Arc::clone(&halt));
-        let receivers =
-            Receivers { known: Arc::clone(&known), queue: sender, halt: Arc::clone(&halt) };
-        let keeper = Keeper { positions, known, reader, halt, queue };
+        let receivers = Receivers {
+            known: Arc::clone(&known),
+            outcomes: outcomes.reader(),
+            queue: sender,
+            halt: Arc::clone(&halt),
+        };
+        let keeper = Keeper { positions, outcomes, held, known, reader, halt, queue };
         let thread = std::thread::Builder::new().name("positions".to_owned()).spawn(move || {
             let _guard = guard;
             keeper.run();
@@ -112,22 +132,26 @@ impl Receivers {
         let position = self.change(name, Change::Open(cursor)).await?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let row = known.get(name).expect("a row that was answered for is never removed");
-        Ok(Session { number: position.session, position: row.subscribe() })
+        let Position { session, reported, .. } = position;
+        Ok(Session { number: session, reported, position: row.subscribe() })
     }
 
-    /// Takes note of what a receiver has committed. On return it is on stable
-    /// storage; the answer is the highest cursor of the session.
+    /// Takes note of what a receiver has committed and of what it reports. On
+    /// return both are on stable storage; the answer has the highest cursor of the
+    /// session. What was reported before is not changed.
     ///
     /// # Errors
     /// NOT_FOUND, RECEIVER_FENCED, INVALID_FIELD, LOG_MISMATCH, CURSOR_AHEAD,
-    /// DIVERGED, LOG_HALTED, LOG_FULL (the disk), SHUTTING_DOWN.
+    /// DIVERGED, CORRUPT (what was reported before), LOG_HALTED, LOG_FULL (the
+    /// disk), SHUTTING_DOWN.
     pub async fn ack(
         &self,
         name: &str,
         session: i64,
         cursor: Option<Cursor>,
-    ) -> Result<Cursor, Refusal> {
-        Ok(self.change(name, Change::Ack { session, cursor }).await?.acked)
+        report: Option<Report>,
+    ) -> Result<Position, Refusal> {
+        self.change(name, Change::Ack { session, cursor, report }).await
     }
 
     async fn change(&self, name: &str, change: Change) -> Result<Position, Refusal> {
@@ -144,6 +168,34 @@ impl Receivers {
         known.values().map(|row| (row.borrow().clone(), row.receiver_count() > 0)).collect()
     }
 
+    /// What each receiver that has reported so far did with an event, by name.
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`], [`ReadError::Io`].
+    pub fn outcomes(&self, sequence: Sequence) -> Result<Vec<(String, Reported)>, ReadError> {
+        let reported: Vec<String> = {
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let told = known.values().map(|row| row.borrow());
+            told.filter(|row| row.reported >= sequence).map(|row| row.name.clone()).collect()
+        };
+        if reported.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut told = self.outcomes.of(sequence)?;
+        let plain = || Reported {
+            sequence,
+            outcome: Outcome::Applied,
+            reason: String::new(),
+            result: String::new(),
+        };
+        let row = |name: String| {
+            let row = told.remove(&name).unwrap_or_else(plain);
+            (name, row)
+        };
+        Ok(reported.into_iter().map(row).collect())
+    }
+
     /// The sequence below which every receiver has acknowledged everything, and
     /// the receivers that have not acknowledged it; `floor` where none is known.
     pub fn acknowledged(&self, floor: Sequence) -> (Sequence, Vec<String>) {
@@ -157,6 +209,8 @@ impl Receivers {
 
 struct Keeper {
     positions: Positions,
+    outcomes: Outcomes,
+    held: Held,
     known: Arc<RwLock<Known>>,
     reader: Arc<dyn LogReader>,
     halt: Arc<Halt>,
@@ -166,27 +220,39 @@ struct Keeper {
 impl Keeper {
     fn run(mut self) {
         let mut requests = Vec::new();
+        self.outcomes.sweep(&self.held);
         while self.queue.blocking_recv_many(&mut requests, QUEUE) > 0 {
             self.settle(requests.drain(..));
+            self.outcomes.sweep(&self.held);
         }
     }
 
-    /// Decides about all that waits, makes the changes durable in one step, and answers.
+    /// Decides about all that waits, makes the changes durable, and answers. What
+    /// is reported comes before the positions that say up to where.
     fn settle(&mut self, requests: impl Iterator<Item = Request>) {
         let mut changed: HashMap<String, Position> = HashMap::new();
         let mut answers = Vec::new();
         for Request { name, change, answer } in requests {
-            let known = changed.get(&name).or_else(|| self.positions.get(&name));
-            let decided = self.decide(known, &name, change);
+            let known = changed.get(&name).or_else(|| self.positions.get(&name)).cloned();
+            let decided = match change {
+                Change::Open(cursor) => Ok(open(known.as_ref(), &name, cursor)),
+                Change::Ack { session, cursor, report } => {
+                    self.ack(known.as_ref(), &name, session, cursor, report)
+                }
+            };
             if let Ok(position) = &decided
-                && known != Some(position)
+                && known.as_ref() != Some(position)
             {
                 changed.insert(name, position.clone());
             }
             answers.push((answer, decided));
         }
         let changed: Vec<Position> = changed.into_values().collect();
-        let recorded = self.positions.record(&changed).map_err(|error| self.halt.judge(&error));
+        let recorded = self
+            .outcomes
+            .commit()
+            .and_then(|()| self.positions.record(&changed))
+            .map_err(|error| self.halt.judge(&error));
         if recorded.is_ok() {
             self.show(&changed);
         }
@@ -195,25 +261,27 @@ impl Keeper {
         }
     }
 
-    fn decide(
-        &self,
+    fn ack(
+        &mut self,
         known: Option<&Position>,
         name: &str,
-        change: Change,
+        session: i64,
+        cursor: Option<Cursor>,
+        report: Option<Report>,
     ) -> Result<Position, Refusal> {
-        match change {
-            Change::Open(acked) => {
-                let session = known.map_or(0, |position| position.session) + 1;
-                Ok(Position { name: name.to_owned(), session, acked })
-            }
-            Change::Ack { session, cursor } => {
-                let extent = self.reader.extent();
-                let chain_at = |sequence| self.reader.chain_at(sequence);
-                let known = known.ok_or_else(|| unknown(name))?;
-                let acked = advance(known, session, cursor, &extent, chain_at)?;
-                Ok(Position { acked, ..known.clone() })
-            }
+        let known = known.ok_or_else(|| unknown(name))?;
+        let extent = self.reader.extent();
+        let chain_at = |sequence| self.reader.chain_at(sequence);
+        let acked = advance(known, session, cursor, &extent, chain_at)?;
+        let mut reported = known.reported;
+        if let Some(report) = &report {
+            self.outcomes.add(name, reported, report).map_err(|error| match error {
+                ReportError::Commit(error) => self.halt.judge(&error),
+                ReportError::Read(error) => resume::failed(&error),
+            })?;
+            reported = reported.max(report.through);
         }
+        Ok(Position { acked, reported, ..known.clone() })
     }
 
     /// Lets durable positions be seen.
@@ -230,6 +298,18 @@ impl Keeper {
                 }
             }
         }
+    }
+}
+
+/// A receiver's position as a Replay opens after a cursor. A database that was put
+/// back does its work again, and reports it again.
+fn open(known: Option<&Position>, name: &str, cursor: Cursor) -> Position {
+    let (session, reported) = known.map_or((0, -1), |known| (known.session, known.reported));
+    Position {
+        name: name.to_owned(),
+        session: session + 1,
+        acked: cursor,
+        reported: reported.min(cursor.sequence),
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     io,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use super::log::{CommitError, OpenError};
@@ -107,11 +107,12 @@ pub fn keep_tail(path: &Path, from: u64, tail: &[u8]) -> io::Result<PathBuf> {
 }
 
 /// Closed after the first I/O error that leaves the disk's content unknown, for
-/// good: a marker keeps the directory closed across restarts, too.
-#[derive(Debug)]
+/// good: a marker keeps the directory closed across restarts, too. A clone is the
+/// same latch: what one of its holders fails to write, no other writes after.
+#[derive(Debug, Clone)]
 pub struct Latch {
-    dir: PathBuf,
-    why: Option<String>,
+    dir: Arc<Path>,
+    why: Arc<OnceLock<String>>,
 }
 
 impl Latch {
@@ -131,7 +132,7 @@ impl Latch {
                 )))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Ok(Latch { dir: dir.to_owned(), why: None })
+                Ok(Latch { dir: dir.into(), why: Arc::default() })
             }
             Err(error) => Err(OpenError::io("read", &marker, error)),
         }
@@ -142,7 +143,7 @@ impl Latch {
     /// # Errors
     /// [`CommitError::Halted`].
     pub fn check(&self) -> Result<(), CommitError> {
-        match &self.why {
+        match self.why.get() {
             None => Ok(()),
             Some(why) => Err(CommitError::Halted(why.clone())),
         }
@@ -155,8 +156,7 @@ impl Latch {
         if let Err(error) = replace(&self.dir.join(MARKER), format!("{why}\n").as_bytes()) {
             tracing::error!(%error, "the marker {MARKER} could not be written");
         }
-        self.why = Some(why.clone());
-        CommitError::Halted(why)
+        CommitError::Halted(self.why.get_or_init(|| why).clone())
     }
 
     /// Syncs what an open has found, before anything of it is served: it may have

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{
-    durable,
+    durable::{self, Latch},
     log::{
         Entry, EventLog as _, Extent,
         segment::{Options, SegmentLog},
@@ -77,7 +77,11 @@ fn chain_at(sequence: i64) -> Chain {
 
 fn position(log_id: Uuid) -> Position {
     let acked = Cursor { log_id, sequence: 8, chain: chain_at(8) };
-    Position { name: "shop".to_owned(), session: 4, acked }
+    Position { name: "shop".to_owned(), session: 4, acked, reported: -1 }
+}
+
+fn positions(dir: &Path) -> Positions {
+    Positions::open(dir, Latch::open(dir).expect("open")).expect("opens")
 }
 
 fn check(dir: &Path) {
@@ -102,8 +106,7 @@ fn check(dir: &Path) {
     }
     let version = |subject| receipts.subject_version(&hash(subject));
     assert_eq!((version("camera"), version("lens")), (5, 5));
-    let positions = Positions::open(dir).expect("opens");
-    assert_eq!(positions.all().collect::<Vec<_>>(), [&position(log_id)]);
+    assert_eq!(positions(dir).all().collect::<Vec<_>>(), [&position(log_id)]);
     log.commit(&entries()[..1], FLOOR).expect("it can be continued");
 }
 
@@ -157,7 +160,7 @@ fn files_written_now_hold_the_same() {
     store.save_below(range.end, &receipts).expect("saved");
     log.release(range).expect("released");
     let log_id = log.reader().extent().log_id;
-    Positions::open(dir).expect("opens").record(&[position(log_id)]).expect("recorded");
+    positions(dir).record(&[position(log_id)]).expect("recorded");
     drop((log, receipts));
     check(dir);
 }

@@ -1,6 +1,6 @@
 //! The logs of this process by name, each with its threads. Built once, at start.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, thread::JoinHandle};
+use std::{collections::BTreeMap, ops::Range, path::Path, sync::Arc, thread::JoinHandle};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -10,11 +10,13 @@ use super::{
     clock::Clock,
     config::LogSettings,
     data_dir::DataDir,
+    durable::Latch,
     halt::Halt,
     log::{
         EventLog, Extent, LogReader, OpenError,
         segment::{Options, SegmentLog},
     },
+    outcomes::Outcomes,
     payloads::Payloads,
     positions::Positions,
     publish::{Parts, Publisher},
@@ -23,7 +25,10 @@ use super::{
 };
 use crate::{
     process::Failure,
-    proto::refusal::{Reason, Refusal},
+    proto::{
+        event::Sequence,
+        refusal::{Reason, Refusal},
+    },
 };
 
 /// One log, as the calls see it. A clone is the same log.
@@ -63,6 +68,8 @@ pub struct Storage {
     pub store: receipts::Store,
     /// How far each receiver has come.
     pub positions: Positions,
+    /// What each receiver has reported.
+    pub outcomes: Outcomes,
 }
 
 impl Storage {
@@ -73,8 +80,11 @@ impl Storage {
     pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
         let engine = SegmentLog::open(dir, options)?;
         let (receipts, store) = receipts::open(dir, &*engine.reader())?;
-        let positions = Positions::open(dir)?;
-        Ok(Storage { engine: Box::new(engine), receipts, store, positions })
+        // One latch for both: no position is written after an outcome that failed.
+        let latch = Latch::open(dir)?;
+        let positions = Positions::open(dir, latch.clone())?;
+        let outcomes = Outcomes::open(dir, latch)?;
+        Ok(Storage { engine: Box::new(engine), receipts, store, positions, outcomes })
     }
 }
 
@@ -94,13 +104,20 @@ impl Log {
         healthy: watch::Sender<bool>,
         ending: CancellationToken,
     ) -> std::io::Result<(Log, Threads)> {
-        let Storage { engine, receipts, store, positions } = storage;
+        let Storage { engine, receipts, store, positions, outcomes } = storage;
         let reader = engine.reader();
         let halt = Arc::new(Halt::new(name, healthy));
         let clock = Arc::new(Clock::after(receipts::look(&receipts).clock_ms()));
         let (extent_sender, extent) = watch::channel(reader.extent());
+        let held = {
+            let receipts = Arc::clone(&receipts);
+            Box::new(move |range: Range<Sequence>| {
+                let receipts = receipts::look(&receipts);
+                receipts.next() < range.end || receipts.holds_any(range)
+            })
+        };
         let (receivers, keeper) =
-            Receivers::start(positions, Arc::clone(&reader), Arc::clone(&halt))?;
+            Receivers::start(positions, outcomes, held, Arc::clone(&reader), Arc::clone(&halt))?;
         let parts = Parts {
             engine,
             receipts: Arc::clone(&receipts),

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use super::{
     durable::{self, Latch},
     log::{Extent, OpenError, segment},
-    positions, receipts,
+    outcomes, positions, receipts,
 };
 
 /// What a recovery did.
@@ -55,6 +55,7 @@ pub fn recover(log_dir: &Path) -> Result<Option<Report>, OpenError> {
     };
     let positions = positions::copy(log_dir, &fresh)?;
     let retired_receipts = receipts::copy(log_dir, &fresh)?;
+    outcomes::copy(log_dir, &fresh)?;
     durable::sync_dir(&fresh).map_err(|error| OpenError::io("sync", &fresh, error))?;
 
     // The new files take the name that the old ones will have, then both change
@@ -86,13 +87,17 @@ mod tests {
 
     use super::*;
     use crate::{
-        proto::chain::Cursor,
+        proto::{
+            chain::Cursor,
+            outcome::{Outcome, Report, Reported},
+        },
         publisher::{
             durable::MARKER,
             log::{
                 Entry, EventLog as _,
                 segment::{Options, SegmentLog},
             },
+            outcomes::Outcomes,
             positions::{Position, Positions},
         },
     };
@@ -116,11 +121,20 @@ mod tests {
         }
         let before = log.reader().extent();
         let acked = Cursor { log_id: before.log_id, sequence: 7, chain: [7; 32] };
-        let position = Position { name: "shop".into(), session: 3, acked };
-        Positions::open(&dir)
-            .expect("opens")
-            .record(std::slice::from_ref(&position))
-            .expect("recorded");
+        let position = Position { name: "shop".into(), session: 3, acked, reported: 5 };
+        let positions = || Positions::open(&dir, Latch::open(&dir).expect("open")).expect("opens");
+        positions().record(std::slice::from_ref(&position)).expect("recorded");
+        let outcomes = || Outcomes::open(&dir, Latch::open(&dir).expect("open")).expect("opens");
+        let rejected = Reported {
+            sequence: 2,
+            outcome: Outcome::Rejected,
+            reason: "no_stock".into(),
+            result: String::new(),
+        };
+        let report = Report { through: 5, outcomes: vec![rejected.clone()] };
+        let mut reported = outcomes();
+        reported.add("shop", -1, &report).expect("taken");
+        reported.commit().expect("kept");
         drop(log);
         Latch::open(&dir).expect("open").close("a sync", &io::Error::from_raw_os_error(5));
 
@@ -133,7 +147,9 @@ mod tests {
         assert_eq!(log.reader().extent(), before);
         let read = log.reader().read(4, 99, 999).expect("readable");
         assert_eq!(read, (4..10).map(entry).collect::<Vec<_>>());
-        assert_eq!(Positions::open(&dir).expect("opens").get("shop"), Some(&position));
+        assert_eq!(positions().get("shop"), Some(&position));
+        let told = outcomes().reader().of(2).expect("readable");
+        assert_eq!(told, [("shop".to_owned(), rejected)].into());
         assert_eq!(report.kept.file_name().and_then(|name| name.to_str()), Some("main~before-1"));
     }
 

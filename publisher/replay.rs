@@ -150,12 +150,12 @@ impl Replay {
 
     fn started(&self, extent: &Extent) -> Frame {
         Frame::Started(pb::ReplayStarted {
-            reported_sequence: None,
             log_id: extent.log_id.to_string(),
             session: Some(self.session.as_ref().map_or(0, Session::number)),
             floor_sequence: Some(extent.floor),
             next_sequence: Some(extent.next),
             cursor: Some(wire::cursor_message(&self.cursor)),
+            reported_sequence: self.session.as_ref().map(Session::reported),
         })
     }
 

@@ -14,6 +14,7 @@ use super::{
     hub::{Hub, Log},
     intake,
     log::{Extent, ReadError},
+    positions::Position,
     publish_stream,
     receipts::{self, Accepted, Receipts, Unknown},
     replay,
@@ -81,12 +82,14 @@ impl PublisherService for Service {
             .transpose()?;
         let Extent { log_id, next, .. } = log.reader.extent();
         let (receipts, halt) = (log.receipts.clone(), log.halt.clone());
+        let receivers = log.receivers.clone();
         let found = blocking(move || {
             let found = find(&receipts, &key, next, &halt).map_err(|error| failed(&error))?;
             let Some(accepted) = found else {
                 return Ok(Err(receipts::look(&receipts).unknown(&key, stated)));
             };
-            Ok(Ok(Receipt { log_id, key, accepted, duplicate: false }))
+            let told = receivers.outcomes(accepted.sequence).map_err(|error| failed(&error))?;
+            Ok(Ok((Receipt { log_id, key, accepted, duplicate: false }, told)))
         })
         .await?;
         let state = match &found {
@@ -94,10 +97,12 @@ impl PublisherService for Service {
             Err(Unknown::NeverAccepted) => pb::ReceiptState::NeverAccepted,
             Err(Unknown::Expired) => pb::ReceiptState::Expired,
         };
+        let (receipt, told) = found.ok().unzip();
+        let told = told.into_iter().flatten();
         Ok(Response::new(pb::GetReceiptResponse {
             state: state.into(),
-            receipt: found.ok().map(|found| intake::message(found, log.limits.key_window)),
-            outcomes: Vec::new(),
+            receipt: receipt.map(|receipt| intake::message(receipt, log.limits.key_window)),
+            outcomes: told.map(|(name, told)| wire::receiver_outcome(name, told)).collect(),
         }))
     }
 
@@ -117,17 +122,21 @@ impl PublisherService for Service {
         &self,
         request: Request<pb::AckRequest>,
     ) -> Result<Response<pb::AckResponse>, Status> {
-        let pb::AckRequest { log, receiver, session, cursor, .. } = request.into_inner();
+        let pb::AckRequest { log, receiver, session, cursor, outcomes, reported_sequence } =
+            request.into_inner();
         wire::name(&receiver, "receiver")?;
         let log = self.log(&log)?;
         let cursor = wire::cursor(&cursor.unwrap_or_default(), "cursor")?;
-        let acked = log.receivers.ack(&receiver, session, cursor).await?;
+        let committed = cursor.map_or(-1, |cursor| cursor.sequence);
+        let report = wire::report(outcomes, reported_sequence, committed)?;
+        let Position { acked, reported, .. } =
+            log.receivers.ack(&receiver, session, cursor, report).await?;
         let extent = log.reader.extent();
         Ok(Response::new(pb::AckResponse {
             acked: Some(wire::cursor_message(&acked)),
             floor_sequence: Some(extent.floor),
             next_sequence: Some(extent.next),
-            reported_sequence: None,
+            reported_sequence: Some(reported),
         }))
     }
 

@@ -9,9 +9,11 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
+    durable::{self, Latch},
     group::Receipt,
     hub::{Log, Storage},
     log::{EventLog as _, Extent, memory::MemoryLog},
+    outcomes::Outcomes,
     payloads::Payloads,
     positions::Positions,
     receipts::Receipts,
@@ -65,24 +67,29 @@ pub struct Running {
     /// The same log, to let it fail.
     pub engine: MemoryLog,
     pub healthy: watch::Receiver<bool>,
+    /// Where outcomes stand.
+    _dir: tempfile::TempDir,
 }
 
 /// Starts one.
 pub fn start(limits: Limits) -> Running {
     let engine = MemoryLog::new(Uuid::from_u128(1));
     let (receipts, store) = Receipts::in_memory(engine.reader().extent().log_id);
+    let dir = durable::scratch();
+    let latch = Latch::open(dir.path()).expect("open");
     let storage = Storage {
         receipts,
         store,
         engine: Box::new(engine.clone()),
         positions: Positions::in_memory(),
+        outcomes: Outcomes::open(dir.path(), latch).expect("opens"),
     };
     let (healthy_sender, healthy) = watch::channel(true);
     let ending = CancellationToken::new();
     let (log, _threads) =
         Log::start("main", limits, Payloads::Any, storage, healthy_sender, ending)
             .expect("there are threads");
-    Running { log, engine, healthy }
+    Running { log, engine, healthy, _dir: dir }
 }
 
 impl Running {

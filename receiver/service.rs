@@ -15,7 +15,7 @@ use super::{
     projection::{DeclaredQuery, Projection},
     readers::{self, Readers},
     status::{self, Board, State},
-    store::ledger::{self, Outcome},
+    store::ledger,
 };
 use crate::{
     process,
@@ -23,6 +23,7 @@ use crate::{
         chain::Cursor,
         event::{Sequence, Time},
         limits::MAX_MESSAGE_BYTES,
+        outcome::Outcome,
         pb::{
             self,
             get_ledger_entry_request::By,
@@ -267,18 +268,12 @@ fn failure(failure: &status::Failure) -> pb::Failure {
 }
 
 fn ledger_entry(log: &str, entry: ledger::Entry) -> pb::LedgerEntry {
-    let outcome = match entry.outcome {
-        Outcome::Applied => pb::Outcome::Applied,
-        Outcome::Ignored => pb::Outcome::Ignored,
-        Outcome::Rejected => pb::Outcome::Rejected,
-        Outcome::Duplicate => pb::Outcome::Duplicate,
-    };
     pb::LedgerEntry {
         log: log.to_owned(),
         sequence: Some(entry.sequence),
         key: entry.key,
         fingerprint: entry.fingerprint.to_vec().into(),
-        outcome: outcome.into(),
+        outcome: wire::outcome_number(entry.outcome),
         reason: entry.reason.unwrap_or_default(),
         result: entry.result.unwrap_or_default(),
         applied_at: Some(wire::timestamp(Time::from_unix_millis(entry.applied_at_ms))),

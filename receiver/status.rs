@@ -3,10 +3,11 @@
 
 use tokio::sync::watch;
 
-use super::{apply::STORE_FAILED, store::ledger::Outcome};
+use super::apply::STORE_FAILED;
 use crate::proto::{
     chain::Cursor,
     event::{Event, Sequence, Time},
+    outcome::Outcome,
 };
 
 /// What the receiver is doing.
@@ -112,7 +113,7 @@ impl Status {
             lag_seconds: None,
             connect_attempts: 0,
             commits: 0,
-            outcomes: [0; 4],
+            outcomes: [0; Outcome::ALL.len()],
         }
     }
 
@@ -256,7 +257,12 @@ impl Board {
     }
 
     /// A cursor is committed. `event_time`: when its last event was accepted.
-    pub fn note_commit(&self, cursor: Cursor, outcomes: [i64; 4], event_time: Time) {
+    pub fn note_commit(
+        &self,
+        cursor: Cursor,
+        outcomes: [i64; Outcome::ALL.len()],
+        event_time: Time,
+    ) {
         let now = Time::from_system(std::time::SystemTime::now());
         let age = now.unix_millis().saturating_sub(event_time.unix_millis()).max(0);
         self.note(|status| {

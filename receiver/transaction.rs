@@ -10,7 +10,7 @@ use super::{
     projection::{Applied, Fault, Projection},
     store::{
         Store, cursor,
-        ledger::{self, KEY_CONFLICT, Outcome},
+        ledger::{self, KEY_CONFLICT},
         trouble::{self, Trouble},
     },
 };
@@ -18,6 +18,7 @@ use crate::proto::{
     chain::Cursor,
     crash,
     event::{Event, Time},
+    outcome::Outcome,
 };
 
 /// What a commit has brought.
@@ -26,7 +27,7 @@ pub struct Committed {
     /// The cursor it moved to; none: there was nothing to write.
     pub cursor: Option<Cursor>,
     /// Events by outcome, in the order of [`Outcome::ALL`].
-    pub outcomes: [i64; 4],
+    pub outcomes: [i64; Outcome::ALL.len()],
     /// When the publisher accepted the last event.
     pub event_time: Time,
 }
@@ -74,7 +75,7 @@ pub fn commit(
         .map_err(Failed::Store)?;
     let now_ms = Time::from_system(std::time::SystemTime::now()).unix_millis();
     let event_time = Time { seconds: 0, nanos: 0 };
-    let mut committed = Committed { cursor: None, outcomes: [0; 4], event_time };
+    let mut committed = Committed { cursor: None, outcomes: [0; Outcome::ALL.len()], event_time };
     let mut last = from.map_or(-1, |cursor| cursor.sequence);
     for step in steps {
         let outcome =
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(group.cursor, Some(after));
         for again in [&steps[..], &steps[1..2]] {
             let group = commit(&store, &Inventory, Some(&after), again).expect("nothing to do");
-            assert_eq!((group.cursor, group.outcomes), (None, [0; 4]));
+            assert_eq!((group.cursor, group.outcomes), (None, [0; Outcome::ALL.len()]));
             assert_eq!(cursor::read(&store.connection, "main").expect("readable"), Some(after));
         }
     }

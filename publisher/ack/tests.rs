@@ -17,7 +17,7 @@ fn at(sequence: Sequence) -> Cursor {
 
 #[test]
 fn the_order_of_checks() {
-    let known = Position { name: "r".to_owned(), session: 3, acked: at(6) };
+    let known = Position { name: "r".to_owned(), session: 3, acked: at(6), reported: 2 };
     let extent = Extent { log_id: LOG, floor: 5, next: 10, head_chain: chain(9), bytes: 0 };
     let foreign = Cursor { log_id: Uuid::from_u128(2), ..at(50) };
     let forked = Cursor { chain: [99; 32], ..at(5) };
@@ -56,7 +56,9 @@ async fn ack_07_receivers_do_not_disturb_each_other() {
     let a = receivers.open("a", beginning).await.expect("opened");
     let b = receivers.open("b", beginning).await.expect("opened");
     let ack = async |name, session: &Session, sequence| {
-        receivers.ack(name, session.number(), Some(running.cursor(sequence))).await
+        let cursor = Some(running.cursor(sequence));
+        let position = receivers.ack(name, session.number(), cursor, None).await?;
+        Ok::<_, Refusal>(position.acked)
     };
     assert_eq!(ack("a", &a, 20).await, Ok(running.cursor(20)));
     assert_eq!(ack("b", &b, 5).await, Ok(running.cursor(5)));
@@ -71,8 +73,12 @@ async fn ack_07_receivers_do_not_disturb_each_other() {
 async fn ack_08_no_row_comes_from_an_ack() {
     let running = start(wide());
     running.fill(1).await;
-    let refusal =
-        running.log.receivers.ack("typo", 1, Some(running.cursor(0))).await.expect_err("unknown");
+    let refusal = running
+        .log
+        .receivers
+        .ack("typo", 1, Some(running.cursor(0)), None)
+        .await
+        .expect_err("unknown");
     assert_eq!(refusal.reason, Reason::NotFound);
     assert_eq!(running.log.receivers.all(), []);
 }
@@ -87,11 +93,82 @@ async fn a_newer_session_fences_the_older_and_takes_its_cursor_also_backwards() 
     assert_eq!((first.number(), second.number()), (1, 2));
     assert_eq!(first.fenced().await, 2);
     assert_eq!(receivers.all()[0].0.acked, running.cursor(0));
-    let late = receivers.ack("r", 1, Some(running.cursor(2))).await.expect_err("fenced");
+    let late = receivers.ack("r", 1, Some(running.cursor(2)), None).await.expect_err("fenced");
     assert_eq!(late.reason, Reason::ReceiverFenced);
     assert!(has(&late, "session", "2"));
     let connected = |receivers: &Receivers| receivers.all()[0].1;
     assert!(connected(receivers));
     drop((first, second));
     assert!(!connected(receivers));
+}
+
+fn rejected(sequence: Sequence) -> Reported {
+    Reported {
+        sequence,
+        outcome: Outcome::Rejected,
+        reason: "stale_version".to_owned(),
+        result: "{}".to_owned(),
+    }
+}
+
+/// What receivers are known to have done with an event, as words.
+fn told(receivers: &Receivers, sequence: Sequence) -> Vec<(String, &'static str)> {
+    let told = receivers.outcomes(sequence).expect("readable");
+    told.into_iter().map(|(name, told)| (name, told.outcome.as_str())).collect()
+}
+
+#[tokio::test]
+async fn a_receiver_is_named_up_to_where_it_has_reported() {
+    let running = start(wide());
+    running.fill(10).await;
+    let receivers = &running.log.receivers;
+    let beginning = Cursor::beginning(running.extent().log_id);
+    let mut sessions = Vec::new();
+    for name in ["fast", "plain", "slow"] {
+        sessions.push(receivers.open(name, beginning).await.expect("opened").number());
+    }
+    assert_eq!(told(receivers, 0), []);
+    let ack = async |name, report| {
+        let cursor = Some(running.cursor(8));
+        receivers.ack(name, sessions[0], cursor, report).await.expect("acknowledged").reported
+    };
+    let outcomes = vec![rejected(4)];
+    assert_eq!(ack("fast", Some(Report { through: 6, outcomes })).await, 6);
+    assert_eq!(ack("slow", Some(Report { through: 3, outcomes: Vec::new() })).await, 3);
+    assert_eq!(ack("plain", None).await, -1, "it acknowledges, and does not report");
+    let (fast, slow) = ("fast".to_owned(), "slow".to_owned());
+    assert_eq!(told(receivers, 3), [(fast.clone(), "APPLIED"), (slow, "APPLIED")]);
+    assert_eq!(told(receivers, 4), [(fast.clone(), "REJECTED")]);
+    assert_eq!(told(receivers, 7), []);
+    let late = Report { through: 5, outcomes: vec![rejected(5)] };
+    assert_eq!(ack("fast", Some(late)).await, 6, "a late one changes nothing");
+    assert_eq!(told(receivers, 5), [(fast, "APPLIED")]);
+}
+
+#[tokio::test]
+async fn a_database_that_was_put_back_reports_again_and_its_old_session_does_not() {
+    let running = start(wide());
+    running.fill(10).await;
+    let receivers = &running.log.receivers;
+    let first = receivers.open("r", running.cursor(2)).await.expect("opened");
+    assert_eq!(first.reported(), -1, "what it had done before is still to be reported");
+    let report = |through, outcomes: &[Sequence]| {
+        let outcomes = outcomes.iter().copied().map(rejected).collect();
+        Some(Report { through, outcomes })
+    };
+    let ack = async |session: &Session, report| {
+        let cursor = Some(running.cursor(9));
+        receivers.ack("r", session.number(), cursor, report).await.map(|now| now.reported)
+    };
+    assert_eq!(ack(&first, report(9, &[3, 7])).await, Ok(9));
+    let second = receivers.open("r", running.cursor(5)).await.expect("opened");
+    assert_eq!(second.reported(), 5);
+    assert_eq!(told(receivers, 7), [], "it is to be done again");
+    assert_eq!(told(receivers, 3), [("r".to_owned(), "REJECTED")]);
+    let late = ack(&first, report(9, &[8])).await.expect_err("fenced");
+    assert_eq!(late.reason, Reason::ReceiverFenced);
+    assert_eq!(ack(&second, report(9, &[])).await, Ok(9));
+    for sequence in [7, 8] {
+        assert_eq!(told(receivers, sequence), [("r".to_owned(), "APPLIED")]);
+    }
 }

@@ -172,10 +172,16 @@ async fn a_full_log_that_rejects_drops_only_what_every_receiver_has() {
     let receivers = &running.log.receivers;
     let fast = receivers.open("fast", running.cursor(-1)).await.expect("opened");
     let slow = receivers.open("slow", running.cursor(-1)).await.expect("opened");
-    receivers.ack("fast", fast.number(), Some(running.cursor(2))).await.expect("acknowledged");
+    receivers
+        .ack("fast", fast.number(), Some(running.cursor(2)), None)
+        .await
+        .expect("acknowledged");
     let refused = running.publish(intent("new", "camera")).await.expect_err("held");
     assert_eq!(metadata(&refused, "receivers"), "slow");
-    receivers.ack("slow", slow.number(), Some(running.cursor(1))).await.expect("acknowledged");
+    receivers
+        .ack("slow", slow.number(), Some(running.cursor(1)), None)
+        .await
+        .expect("acknowledged");
     assert_eq!(running.publish(intent("new", "camera")).await.expect("room").accepted.sequence, 3);
     assert_eq!(running.extent().floor, 1, "no more than had to go");
 }

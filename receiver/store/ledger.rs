@@ -2,36 +2,10 @@
 
 use rusqlite::{Connection, OptionalExtension as _, Params, Row, ffi, params};
 
-use crate::proto::event::{Event, Fingerprint, Sequence};
-
-/// What was done with an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The effect was made.
-    Applied,
-    /// The projection has no handler for the type.
-    Ignored,
-    /// A business rule, or the key, said no.
-    Rejected,
-    /// The key had been seen with the same content.
-    Duplicate,
-}
-
-impl Outcome {
-    /// All of them, in the order of the wire's enum.
-    pub const ALL: [Outcome; 4] =
-        [Outcome::Applied, Outcome::Ignored, Outcome::Rejected, Outcome::Duplicate];
-
-    /// The word in the table.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Outcome::Applied => "APPLIED",
-            Outcome::Ignored => "IGNORED",
-            Outcome::Rejected => "REJECTED",
-            Outcome::Duplicate => "DUPLICATE",
-        }
-    }
-}
+use crate::proto::{
+    event::{Event, Fingerprint, Sequence},
+    outcome::Outcome,
+};
 
 /// The reason of a row whose key had been seen with other content.
 pub const KEY_CONFLICT: &str = "key_conflict";

@@ -1,0 +1,150 @@
+//! The file of one block of sequences: what each report said of them, in the
+//! order in which the reports came.
+//!
+//! ```text
+//! NNNNNNNNNNNNNNNNNNNN.outcomes  (N: first sequence of the block)
+//! frame = length(u16) receiver  after(i64)  through(i64)  row*
+//! row   = sequence(i64)  outcome(u8)  length(u16) reason  length(u32) result
+//! ```
+//! Little-endian, in the frames of a [`journal`](crate::publisher::journal). A
+//! frame speaks of all sequences in `after + 1 ..= through`: those without a row
+//! were applied and gave no result. Of several that speak of a sequence the last
+//! one counts.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use bytes::{Buf as _, BufMut as _};
+
+use crate::{
+    proto::{
+        event::Sequence,
+        outcome::{Outcome, Reported},
+    },
+    publisher::journal::Format,
+};
+
+/// Sequences of one block. A look-up reads the file of a block, so it is small;
+/// a log has a file for each, so it is not smaller.
+pub const BLOCK: Sequence = 16_384;
+
+pub const FORMAT: Format =
+    Format { magic: *b"CFOUTCO", version: 1, mark: *b"CFof", what: "outcomes" };
+const EXTENSION: &str = "outcomes";
+
+/// The first sequence of a sequence's block.
+pub fn first_of(sequence: Sequence) -> Sequence {
+    sequence - sequence.rem_euclid(BLOCK)
+}
+
+/// The file of a block.
+pub fn path(dir: &Path, first: Sequence) -> PathBuf {
+    dir.join(format!("{first:020}.{EXTENSION}"))
+}
+
+/// The blocks that a directory has files of, by their first sequences.
+///
+/// # Errors
+/// The operating system's.
+pub fn list(dir: &Path) -> io::Result<Vec<Sequence>> {
+    let mut firsts = Vec::new();
+    for file in std::fs::read_dir(dir)? {
+        let path = PathBuf::from(file?.file_name());
+        if path.extension().is_some_and(|extension| extension == EXTENSION) {
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            let first = stem.and_then(|stem| stem.parse::<Sequence>().ok());
+            firsts.extend(first.filter(|&first| first >= 0 && first == first_of(first)));
+        }
+    }
+    Ok(firsts)
+}
+
+/// What a receiver has said of the sequences of one block, in one report.
+#[derive(Debug, Clone, Copy)]
+pub struct Said<'a> {
+    pub receiver: &'a str,
+    /// It speaks of the sequences above this one …
+    pub after: Sequence,
+    /// … up to this one.
+    pub through: Sequence,
+    rows: &'a [u8],
+}
+
+impl<'a> Said<'a> {
+    /// Puts it into the body of a frame.
+    pub fn put(
+        out: &mut Vec<u8>,
+        receiver: &str,
+        after: Sequence,
+        through: Sequence,
+        rows: &[Reported],
+    ) {
+        out.put_u16_le(receiver.len() as u16); // all lengths are bounded by `limits`
+        out.put_slice(receiver.as_bytes());
+        out.put_i64_le(after);
+        out.put_i64_le(through);
+        for Reported { sequence, outcome, reason, result } in rows {
+            out.put_i64_le(*sequence);
+            out.put_u8(code(*outcome));
+            out.put_u16_le(reason.len() as u16);
+            out.put_slice(reason.as_bytes());
+            out.put_u32_le(result.len() as u32);
+            out.put_slice(result.as_bytes());
+        }
+    }
+
+    /// Reads the body of a frame; its rows are read by [`Said::row`].
+    pub fn get(mut body: &'a [u8]) -> Option<Self> {
+        let length = body.try_get_u16_le().ok()?;
+        let receiver = text(&mut body, length as usize)?;
+        let after = body.try_get_i64_le().ok()?;
+        let through = body.try_get_i64_le().ok()?;
+        Some(Said { receiver, after, through, rows: body })
+    }
+
+    /// Whether it speaks of a sequence.
+    pub fn is_of(&self, sequence: Sequence) -> bool {
+        self.after < sequence && sequence <= self.through
+    }
+
+    /// What it says of one; inside, none: applied without a result. None outside
+    /// where the rows make no sense.
+    pub fn row(&self, sequence: Sequence) -> Option<Option<Reported>> {
+        let mut rows = self.rows;
+        while !rows.is_empty() {
+            let row = row(&mut rows)?;
+            if row.sequence == sequence {
+                return Some(Some(row));
+            }
+        }
+        Some(None)
+    }
+}
+
+fn row(rest: &mut &[u8]) -> Option<Reported> {
+    let sequence = rest.try_get_i64_le().ok()?;
+    let number = rest.try_get_u8().ok()?;
+    let outcome = Outcome::ALL.into_iter().find(|&outcome| code(outcome) == number)?;
+    let length = rest.try_get_u16_le().ok()?;
+    let reason = text(rest, length as usize)?.to_owned();
+    let length = rest.try_get_u32_le().ok()?;
+    let result = text(rest, length as usize)?.to_owned();
+    Some(Reported { sequence, outcome, reason, result })
+}
+
+fn text<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a str> {
+    std::str::from_utf8(rest.split_off(..length)?).ok()
+}
+
+/// The number of an outcome in files; never given to another.
+fn code(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Applied => 1,
+        Outcome::Ignored => 2,
+        Outcome::Rejected => 3,
+        Outcome::Duplicate => 4,
+        Outcome::Skipped => 5,
+    }
+}

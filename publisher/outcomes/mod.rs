@@ -1,0 +1,320 @@
+//! What receivers have reported of each event, kept as long as the event's
+//! receipt. Decides nothing; which receivers have reported how far is kept by
+//! the [positions](super::positions).
+//!
+//! ```text
+//!   block 0          block 16384      block 32768
+//!   [ 0.outcomes   ] (no file)        [ 32768.outcomes ]
+//!                                              ^ reported
+//! ```
+//! A block of whose events nothing but plain APPLIED was reported has no file.
+//!
+//! What is written here comes before the position that moves `reported` over it:
+//! a frame that nobody was answered for speaks of sequences that are not looked
+//! up yet, and is repeated before they are.
+
+mod block;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs::{self, File},
+    io::{BufReader, Read as _},
+    ops::Range,
+    path::Path,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use self::block::{BLOCK, FORMAT, Said, first_of, path};
+use super::{
+    durable::{Latch, has_run_out},
+    journal::{self, Journal},
+    log::{CommitError, OpenError, ReadError},
+};
+use crate::proto::{
+    crash,
+    event::Sequence,
+    outcome::{Report, Reported},
+};
+
+/// Files that are held open for writing. Each receiver writes to one, seldom two.
+const MOST_OPEN: usize = 16;
+
+/// Why a report could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// It could not be written.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// What it belongs to cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// All outcomes of one log. One owner; blocking.
+#[derive(Debug)]
+pub struct Outcomes {
+    reader: Reader,
+    latch: Latch,
+    /// The files being written, the one used last at the end.
+    open: Vec<Open>,
+    /// Files have been added since the last [sweep](Outcomes::sweep).
+    grown: bool,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+struct Open {
+    first: Sequence,
+    journal: Journal,
+    /// Up to where something is said for each receiver; at least as far as it is.
+    said: HashMap<String, Sequence>,
+    /// Frames that are not written yet.
+    waiting: Vec<u8>,
+}
+
+/// The reading side: any thread, any number. Blocking, short.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    dir: Arc<Path>,
+    /// Blocks that have a file, each with the bytes of it that are on stable
+    /// storage; none: it is not being written.
+    files: Arc<RwLock<BTreeMap<Sequence, Option<u64>>>>,
+}
+
+impl Outcomes {
+    /// Finds what a directory keeps. Files are opened once they are needed.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(dir: &Path, latch: Latch) -> Result<Self, OpenError> {
+        let firsts = block::list(dir).map_err(|error| OpenError::io("list", dir, error))?;
+        let files = firsts.into_iter().map(|first| (first, None)).collect();
+        let reader = Reader { dir: dir.into(), files: Arc::new(RwLock::new(files)) };
+        Ok(Outcomes { reader, latch, open: Vec::new(), grown: true })
+    }
+
+    /// A reading side.
+    pub fn reader(&self) -> Reader {
+        self.reader.clone()
+    }
+
+    /// Takes a report of the sequences above `after`; what it says of others is
+    /// left out. It is kept once [`Outcomes::commit`] has returned.
+    ///
+    /// # Errors
+    /// [`ReportError`]; what of it has been taken does no harm.
+    pub fn add(
+        &mut self,
+        receiver: &str,
+        after: Sequence,
+        report: &Report,
+    ) -> Result<(), ReportError> {
+        let within = |range: Range<Sequence>| {
+            let rows = &report.outcomes;
+            let place = |sequence| rows.partition_point(|row| row.sequence < sequence);
+            &rows[place(range.start)..place(range.end)]
+        };
+        let spoken_of = after + 1..report.through + 1;
+        if spoken_of.is_empty() {
+            return Ok(());
+        }
+        let rows = within(spoken_of.clone());
+        let mut blocks: BTreeSet<_> = rows.iter().map(|row| first_of(row.sequence)).collect();
+        blocks.extend(self.reader.blocks(first_of(spoken_of.start)..spoken_of.end));
+        for first in blocks {
+            let part = spoken_of.start.max(first)..spoken_of.end.min(first + BLOCK);
+            let rows = within(part.clone());
+            let file = self.file(first)?;
+            let last = part.end - 1;
+            let said = file.said.get(receiver).copied().unwrap_or(-1);
+            // Nothing to say, unless something else has been said before: that was
+            // done by a database which has since been put back.
+            if rows.is_empty() && said < part.start {
+                continue;
+            }
+            FORMAT.frame(&mut file.waiting, |out| {
+                Said::put(out, receiver, part.start - 1, last, rows);
+            });
+            file.said.insert(receiver.to_owned(), said.max(last));
+        }
+        Ok(())
+    }
+
+    /// Makes all that has been taken durable: one write and one sync a file.
+    ///
+    /// # Errors
+    /// [`CommitError`]; then what has been taken is given up.
+    pub fn commit(&mut self) -> Result<(), CommitError> {
+        let written = self.write();
+        for file in &mut self.open {
+            file.waiting.clear();
+        }
+        written
+    }
+
+    fn write(&mut self) -> Result<(), CommitError> {
+        self.latch.check()?;
+        let mut wrote = false;
+        for file in self.open.iter_mut().filter(|file| !file.waiting.is_empty()) {
+            file.journal.append(&file.waiting, &mut self.latch)?;
+            file.waiting.clear();
+            self.reader.note(file.first, Some(file.journal.length()));
+            wrote = true;
+        }
+        if wrote {
+            crash::point(crash::PUBLISHER_AFTER_OUTCOMES);
+        }
+        Ok(())
+    }
+
+    /// Removes the files of blocks that are not held any more: no receipt is left
+    /// of their events, nor will there be one. Looks only once files have been
+    /// added, and when first called: else there is no need for their room.
+    pub fn sweep(&mut self, held: impl Fn(Range<Sequence>) -> bool) {
+        if !std::mem::take(&mut self.grown) {
+            return;
+        }
+        let blocks = self.reader.blocks(0..Sequence::MAX);
+        for first in blocks.into_iter().filter(|&first| !held(first..first + BLOCK)) {
+            self.open.retain(|file| file.first != first);
+            self.reader.forget(first);
+            // A file that is back after a power cut is found at the next start.
+            if let Err(error) = fs::remove_file(path(&self.reader.dir, first)) {
+                tracing::warn!(%error, first, "outcomes without receipts cannot be removed");
+            }
+        }
+    }
+
+    /// The file of a block, open for writing.
+    fn file(&mut self, first: Sequence) -> Result<&mut Open, ReportError> {
+        match self.open.iter().position(|file| file.first == first) {
+            Some(place) => {
+                let file = self.open.remove(place);
+                self.open.push(file);
+            }
+            None => {
+                if self.open.len() == MOST_OPEN {
+                    self.write()?; // what does not succeed is still waiting
+                    let closed = self.open.remove(0);
+                    self.reader.note(closed.first, None);
+                }
+                let file = self.start(first)?;
+                self.reader.note(first, Some(file.journal.length()));
+                self.open.push(file);
+            }
+        }
+        Ok(self.open.last_mut().expect("it has just been put there"))
+    }
+
+    fn start(&mut self, first: Sequence) -> Result<Open, ReportError> {
+        self.latch.check()?;
+        let path = path(&self.reader.dir, first);
+        let mut said: HashMap<String, Sequence> = HashMap::new();
+        let journal = if self.reader.has(first) {
+            let opened = Journal::open(&path, &FORMAT, &mut self.latch, |_, body| {
+                let Said { receiver, through, .. } = Said::get(body)?;
+                let known = said.entry(receiver.to_owned()).or_insert(through);
+                *known = through.max(*known);
+                Some(())
+            });
+            match opened {
+                Ok((journal, _)) => journal,
+                Err(OpenError::Io { source, .. }) if has_run_out(&source) => {
+                    return Err(CommitError::DiskFull.into());
+                }
+                Err(error) => {
+                    self.latch.check()?; // a failed sync has closed it
+                    return Err(unreadable(first, error).into());
+                }
+            }
+        } else {
+            self.grown = true;
+            Journal::create(&path, &FORMAT)
+                .map_err(|error| self.latch.judge("starting a file of outcomes", &error))?
+        };
+        Ok(Open { first, journal, said, waiting: Vec::new() })
+    }
+}
+
+impl Reader {
+    /// What has been said of an event, by receiver. Of a receiver that is not
+    /// among them and has reported that far, it was applied and gave no result.
+    ///
+    /// # Errors
+    /// [`ReadError::Corrupt`], [`ReadError::Io`].
+    pub fn of(&self, sequence: Sequence) -> Result<BTreeMap<String, Reported>, ReadError> {
+        let mut told = BTreeMap::new();
+        let first = first_of(sequence);
+        let path = path(&self.dir, first);
+        let Some(file) = self.open(first, &path)? else { return Ok(told) };
+        let see = |_, body: &[u8]| {
+            let said = Said::get(body)?;
+            if said.is_of(sequence) {
+                match said.row(sequence)? {
+                    Some(row) => drop(told.insert(said.receiver.to_owned(), row)),
+                    None => drop(told.remove(said.receiver)),
+                }
+            }
+            Some(())
+        };
+        FORMAT.read(&path, file, see).map_err(|error| unreadable(sequence, error))?;
+        Ok(told)
+    }
+
+    /// The bytes that count of a block's file, if it has one.
+    fn open(
+        &self,
+        first: Sequence,
+        path: &Path,
+    ) -> std::io::Result<Option<impl std::io::Read + use<>>> {
+        // Held while opening: the file is neither written to nor removed meanwhile.
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(&written) = files.get(&first) else { return Ok(None) };
+        let file = File::open(path)?;
+        let counts = written.map_or_else(|| file.metadata().map(|found| found.len()), Ok)?;
+        Ok(Some(BufReader::new(file).take(counts)))
+    }
+
+    fn has(&self, first: Sequence) -> bool {
+        self.files.read().unwrap_or_else(PoisonError::into_inner).contains_key(&first)
+    }
+
+    /// Blocks that have a file, of those that start in this range.
+    fn blocks(&self, range: Range<Sequence>) -> Vec<Sequence> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        files.range(range).map(|(&first, _)| first).collect()
+    }
+
+    fn note(&self, first: Sequence, written: Option<u64>) {
+        self.files.write().unwrap_or_else(PoisonError::into_inner).insert(first, written);
+    }
+
+    fn forget(&self, first: Sequence) {
+        self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&first);
+    }
+}
+
+fn unreadable(sequence: Sequence, error: OpenError) -> ReadError {
+    match error {
+        OpenError::Io { source, .. } => ReadError::Io(source),
+        other => ReadError::Corrupt { sequence, what: other.to_string() },
+    }
+}
+
+/// Copies the outcomes of one directory into new files in another, durably, and
+/// says how many files there are.
+///
+/// # Errors
+/// [`OpenError`] for a file that is damaged or newer.
+pub fn copy(from: &Path, to: &Path) -> Result<usize, OpenError> {
+    let firsts = block::list(from).map_err(|error| OpenError::io("list", from, error))?;
+    for &first in &firsts {
+        journal::copy(&path(from, first), &path(to, first), &FORMAT, |_, body| {
+            Said::get(body).map(|_| ())
+        })?;
+    }
+    Ok(firsts.len())
+}
+
+#[cfg(test)]
+mod tests;

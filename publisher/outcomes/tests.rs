@@ -1,0 +1,198 @@
+use super::*;
+use crate::{proto::outcome::Outcome, publisher::durable::scratch};
+
+fn rejected(sequence: Sequence) -> Reported {
+    Reported {
+        sequence,
+        outcome: Outcome::Rejected,
+        reason: "insufficient_stock".to_owned(),
+        result: format!("{{\"available\":{sequence}}}"),
+    }
+}
+
+fn report(through: Sequence, rejected_at: &[Sequence]) -> Report {
+    Report { through, outcomes: rejected_at.iter().copied().map(rejected).collect() }
+}
+
+fn opened(dir: &Path) -> Outcomes {
+    Outcomes::open(dir, Latch::open(dir).expect("open")).expect("opens")
+}
+
+/// Takes a report and makes it durable.
+fn keep(outcomes: &mut Outcomes, receiver: &str, after: Sequence, report: &Report) {
+    outcomes.add(receiver, after, report).expect("taken");
+    outcomes.commit().expect("kept");
+}
+
+/// The receivers that have said something of an event.
+fn told(reader: &Reader, sequence: Sequence) -> Vec<String> {
+    reader.of(sequence).expect("readable").into_keys().collect()
+}
+
+fn files(dir: &Path) -> Vec<Sequence> {
+    let mut firsts = block::list(dir).expect("listed");
+    firsts.sort_unstable();
+    firsts
+}
+
+#[test]
+fn what_was_reported_is_told_by_receiver_also_after_opening_again() {
+    let dir = scratch();
+    let mut outcomes = opened(dir.path());
+    let every_kind: Vec<_> = (0..)
+        .zip(Outcome::ALL)
+        .map(|(sequence, outcome)| Reported { outcome, ..rejected(sequence) })
+        .collect();
+    keep(&mut outcomes, "a", -1, &Report { through: 9, outcomes: every_kind.clone() });
+    keep(&mut outcomes, "b", -1, &report(3, &[3]));
+    for outcomes in [outcomes, opened(dir.path())] {
+        let reader = outcomes.reader();
+        for row in &every_kind[..3] {
+            let told = reader.of(row.sequence).expect("readable");
+            assert_eq!(told, [("a".to_owned(), row.clone())].into());
+        }
+        assert_eq!(told(&reader, 3), ["a", "b"]);
+        assert_eq!(told(&reader, 7), [""; 0], "applied, and nothing more to say");
+    }
+}
+
+#[test]
+fn plain_effects_take_no_file_and_reports_stand_in_the_files_of_their_blocks() {
+    let dir = scratch();
+    let mut outcomes = opened(dir.path());
+    let far = 3 * BLOCK;
+    keep(&mut outcomes, "r", -1, &report(far, &[]));
+    assert!(files(dir.path()).is_empty());
+    let last = far + BLOCK - 1;
+    keep(&mut outcomes, "r", far, &report(far + 5 * BLOCK, &[far + 7, last, last + 1]));
+    assert_eq!(files(dir.path()), [far, far + BLOCK]);
+    for sequence in [far + 7, last, last + 1] {
+        assert_eq!(told(&outcomes.reader(), sequence), ["r"]);
+    }
+}
+
+#[test]
+fn what_had_been_reported_before_is_not_changed() {
+    let dir = scratch();
+    let mut outcomes = opened(dir.path());
+    keep(&mut outcomes, "r", -1, &report(5, &[2]));
+    let again = Report {
+        through: 7,
+        outcomes: vec![Reported { reason: "other".to_owned(), ..rejected(2) }, rejected(6)],
+    };
+    keep(&mut outcomes, "r", 5, &again);
+    let reader = outcomes.reader();
+    assert_eq!(reader.of(2).expect("readable")["r"], rejected(2));
+    assert_eq!(told(&reader, 6), ["r"]);
+}
+
+/// Its database was put back, and did the work again with another result.
+#[test]
+fn a_receiver_that_reports_again_is_believed_also_in_what_it_does_not_say() {
+    let dir = scratch();
+    let mut outcomes = opened(dir.path());
+    let next = BLOCK + 3;
+    keep(&mut outcomes, "r", -1, &report(next, &[2, 5, 9, next]));
+    keep(&mut outcomes, "other", -1, &report(next, &[9]));
+    // From 4 on it starts anew, in a process that knows of it from the file alone.
+    let mut outcomes = opened(dir.path());
+    keep(&mut outcomes, "r", 4, &report(7, &[]));
+    let reader = outcomes.reader();
+    assert_eq!(told(&reader, 2), ["r"], "done before");
+    assert_eq!(told(&reader, 5), [""; 0], "this time it was applied");
+    assert_eq!(told(&reader, 9), ["other", "r"], "not reported again yet");
+    keep(&mut outcomes, "r", 7, &report(next + 1, &[10]));
+    assert_eq!(told(&reader, 9), ["other"]);
+    assert_eq!(told(&reader, 10), ["r"]);
+    assert_eq!(told(&reader, next), [""; 0], "in the next block, too");
+    let before = fs::metadata(path(dir.path(), 0)).expect("there").len();
+    keep(&mut outcomes, "r", next + 1, &report(next + 9, &[]));
+    assert_eq!(fs::metadata(path(dir.path(), 0)).expect("there").len(), before);
+}
+
+#[test]
+fn a_write_torn_anywhere_takes_back_what_nobody_was_answered_for() {
+    let dir = scratch();
+    let mut outcomes = opened(dir.path());
+    let path = path(dir.path(), 0);
+    keep(&mut outcomes, "r", -1, &report(2, &[2]));
+    let answered = fs::read(&path).expect("read").len();
+    keep(&mut outcomes, "r", 2, &report(4, &[4]));
+    let whole = fs::read(&path).expect("read");
+    drop(outcomes);
+    for cut in answered..whole.len() {
+        fs::write(&path, &whole[..cut]).expect("written");
+        let mut outcomes = opened(dir.path());
+        assert_eq!(told(&outcomes.reader(), 2), ["r"], "cut at {cut}");
+        assert_eq!(told(&outcomes.reader(), 4), [""; 0]);
+        keep(&mut outcomes, "r", 2, &report(4, &[4]));
+        assert_eq!(fs::read(&path).expect("read"), whole, "as if nothing had happened");
+    }
+}
+
+#[test]
+fn damage_is_said_and_nothing_is_written_behind_it() {
+    let dir = scratch();
+    let mut outcomes = opened(dir.path());
+    keep(&mut outcomes, "r", -1, &report(2, &[2]));
+    keep(&mut outcomes, "r", 2, &report(4, &[4]));
+    drop(outcomes);
+    let path = path(dir.path(), 0);
+    let mut damaged = fs::read(&path).expect("read");
+    damaged[30] ^= 1;
+    fs::write(&path, &damaged).expect("written");
+    let mut outcomes = opened(dir.path());
+    let unread = outcomes.reader().of(2).expect_err("damaged");
+    assert!(matches!(unread, ReadError::Corrupt { sequence: 2, .. }), "{unread}");
+    let refused = outcomes.add("r", 4, &report(6, &[6])).expect_err("damaged");
+    assert!(matches!(refused, ReportError::Read(ReadError::Corrupt { .. })), "{refused}");
+    keep(&mut outcomes, "r", BLOCK, &report(BLOCK + 1, &[BLOCK + 1]));
+    assert_eq!(fs::read(&path).expect("read"), damaged);
+    assert!(copy(dir.path(), scratch().path()).is_err());
+}
+
+#[test]
+fn a_report_of_very_many_blocks_holds_few_files_open() {
+    let dir = scratch();
+    let mut outcomes = opened(dir.path());
+    let rows: Vec<_> = (0..3 * MOST_OPEN as Sequence).map(|n| n * BLOCK).collect();
+    outcomes.add("r", -1, &report(100 * BLOCK, &rows)).expect("taken");
+    outcomes.add("q", -1, &report(0, &[0])).expect("taken");
+    assert_eq!(outcomes.open.len(), MOST_OPEN);
+    outcomes.commit().expect("kept");
+    assert_eq!(told(&outcomes.reader(), 0), ["q", "r"]);
+    for sequence in &rows[1..] {
+        assert_eq!(told(&outcomes.reader(), *sequence), ["r"]);
+    }
+}
+
+#[test]
+fn files_go_with_the_receipts_of_their_events() {
+    let dir = scratch();
+    let mut outcomes = opened(dir.path());
+    let rows = [0, BLOCK, 2 * BLOCK];
+    keep(&mut outcomes, "r", -1, &report(2 * BLOCK, &rows));
+    outcomes.sweep(|_| true);
+    assert_eq!(files(dir.path()), rows);
+    outcomes.sweep(|_| panic!("nothing has been added since"));
+    keep(&mut outcomes, "r", 2 * BLOCK, &report(3 * BLOCK, &[3 * BLOCK]));
+    // An untimed key keeps the first block's receipts.
+    outcomes.sweep(|block| block.start == 0 || block.end > 2 * BLOCK);
+    assert_eq!(files(dir.path()), [0, 2 * BLOCK, 3 * BLOCK]);
+    assert_eq!(told(&outcomes.reader(), BLOCK), [""; 0]);
+    keep(&mut outcomes, "late", -1, &report(BLOCK, &[BLOCK]));
+    assert_eq!(told(&outcomes.reader(), BLOCK), ["late"]);
+}
+
+#[test]
+fn after_a_failed_write_nothing_is_taken_any_more() {
+    let dir = scratch();
+    let latch = Latch::open(dir.path()).expect("open");
+    let mut outcomes = Outcomes::open(dir.path(), latch.clone()).expect("opens");
+    outcomes.add("r", -1, &report(2, &[2])).expect("taken");
+    latch.clone().close("a sync", &std::io::Error::from_raw_os_error(5));
+    assert!(matches!(outcomes.commit(), Err(CommitError::Halted(_))));
+    assert_eq!(told(&outcomes.reader(), 2), [""; 0]);
+    let refused = outcomes.add("r", -1, &report(BLOCK, &[BLOCK])).expect_err("closed");
+    assert!(matches!(refused, ReportError::Commit(CommitError::Halted(_))));
+}
