@@ -1,6 +1,8 @@
 //! Acks out: tells the publisher the committed cursor, one call at a time,
-//! always the newest. It follows the commit and never holds it up; it is
-//! repeated at every connect and while it is unconfirmed.
+//! always the newest, and what came of the events up to it. It follows the commit
+//! and never holds it up; it is repeated at every connect and while it is
+//! unconfirmed. What is reported is read from the ledger, from where the
+//! publisher says that it lacks it: nothing that a kill could take along.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,14 +15,17 @@ use tonic::{Request, Status, transport::Channel};
 
 use super::{
     apply::STORE_FAILED,
+    readers::Readers,
     retry::{self, Verdict, judge},
     status::{Board, Failure},
+    store::ledger,
 };
 use crate::proto::{
     backoff,
     chain::Cursor,
     crash,
     event::Sequence,
+    outcome::Report,
     pb::{self, publisher_service_client::PublisherServiceClient},
     refusal::Reason,
     wire,
@@ -36,8 +41,13 @@ const SPACING: Duration = Duration::from_millis(10);
 pub struct Session {
     /// The connection it runs on.
     pub client: PublisherServiceClient<Channel>,
+    /// Which of this process's streams it is. Fencing numbers may come twice, from
+    /// a publisher whose directory has been put back.
+    pub stream: u64,
     /// Its fencing number.
     pub number: i64,
+    /// Up to where the publisher has outcomes; none: it keeps none.
+    pub reported: Option<Sequence>,
 }
 
 /// What acknowledging takes.
@@ -46,12 +56,36 @@ pub struct Acks {
     pub log: String,
     /// This receiver's name.
     pub name: String,
+    /// Where the ledger is read.
+    pub readers: Readers,
     /// Where the committed cursor is read and the confirmed one written.
     pub board: Arc<Board>,
     /// The open Replay, if any.
     pub session: watch::Receiver<Option<Session>>,
     /// Told to end.
     pub ending: CancellationToken,
+}
+
+/// What the publisher has confirmed on one stream.
+#[derive(Debug, Clone, Copy)]
+struct Confirmed {
+    stream: u64,
+    /// None: nothing.
+    acked: Option<Sequence>,
+    /// Up to where it has outcomes; none: it keeps none.
+    reported: Option<Sequence>,
+}
+
+impl Confirmed {
+    /// Whether outcomes up to here are still to be reported.
+    fn lacks_outcomes(&self, committed: Sequence) -> bool {
+        self.reported.is_some_and(|reported| reported < committed)
+    }
+
+    /// Whether there is nothing left to say.
+    fn is_all(&self, committed: Sequence) -> bool {
+        self.acked == Some(committed) && !self.lacks_outcomes(committed)
+    }
 }
 
 impl Acks {
@@ -66,15 +100,18 @@ impl Acks {
     async fn acknowledge(&self) {
         let mut session = self.session.clone();
         let mut committed = self.board.committed();
-        let mut confirmed: Option<(i64, Sequence)> = None;
+        let mut confirmed = Confirmed { stream: 0, acked: None, reported: None };
         let mut attempt = 0;
         while self.board.halted_for() != Some(STORE_FAILED) {
             let open = session.borrow_and_update().clone();
             let newest = *committed.borrow_and_update();
+            if let Some(Session { stream, reported, .. }) = open
+                && stream != confirmed.stream
+            {
+                confirmed = Confirmed { stream, acked: None, reported };
+            }
             let (open, cursor) = match (open, newest) {
-                (Some(open), Some(cursor)) if confirmed != Some((open.number, cursor.sequence)) => {
-                    (open, cursor)
-                }
+                (Some(open), Some(cursor)) if !confirmed.is_all(cursor.sequence) => (open, cursor),
                 _ => {
                     tokio::select! {
                         Ok(()) = session.changed() => {}
@@ -84,19 +121,20 @@ impl Acks {
                     continue;
                 }
             };
-            let status = match self.call(&open, &cursor).await {
+            let status = match self.tell(&open, &cursor, &mut confirmed).await {
                 Ok(answer) => {
                     crash::point(crash::RECEIVER_AFTER_ACK);
-                    confirmed = Some((open.number, cursor.sequence));
                     attempt = 0;
                     self.confirmed(&answer, cursor);
-                    sleep(SPACING).await;
+                    if !confirmed.lacks_outcomes(cursor.sequence) {
+                        sleep(SPACING).await;
+                    }
                     continue;
                 }
                 Err(status) => status,
             };
-            let current = session.borrow().as_ref().map(|now| now.number);
-            if current != Some(open.number) {
+            let current = session.borrow().as_ref().map(|now| now.stream);
+            if current != Some(open.stream) {
                 continue; // of a connection that is no more: says nothing about this one
             }
             attempt += 1;
@@ -122,13 +160,45 @@ impl Acks {
         }
     }
 
-    async fn call(&self, open: &Session, cursor: &Cursor) -> Result<pb::AckResponse, Status> {
+    /// One Ack, with as many outcomes as it can carry.
+    async fn tell(
+        &self,
+        open: &Session,
+        cursor: &Cursor,
+        confirmed: &mut Confirmed,
+    ) -> Result<pb::AckResponse, Status> {
+        let report = match confirmed.reported {
+            Some(after) => Some(self.report(after, cursor.sequence).await?),
+            None => None,
+        };
+        let through = report.as_ref().map(|report| report.through);
+        let answer = self.call(open, cursor, report).await?;
+        confirmed.acked = Some(cursor.sequence);
+        confirmed.reported = through.filter(|_| answer.reported_sequence.is_some());
+        Ok(answer)
+    }
+
+    async fn report(&self, after: Sequence, until: Sequence) -> Result<Report, Status> {
+        let log = self.log.clone();
+        self.readers.read(move |tables| ledger::report(tables, &log, after, until)).await
+    }
+
+    async fn call(
+        &self,
+        open: &Session,
+        cursor: &Cursor,
+        report: Option<Report>,
+    ) -> Result<pb::AckResponse, Status> {
+        let (reported_sequence, outcomes) =
+            report.map(|report| (report.through, report.outcomes)).unzip();
+        let outcomes = outcomes.into_iter().flatten().map(wire::ack_outcome);
         let mut request = Request::new(pb::AckRequest {
             log: self.log.clone(),
             receiver: self.name.clone(),
             session: open.number,
             cursor: Some(wire::cursor_message(cursor)),
-            ..Default::default()
+            outcomes: outcomes.collect(),
+            reported_sequence,
         });
         request.set_timeout(DEADLINE);
         let mut client = open.client.clone();

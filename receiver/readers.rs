@@ -1,4 +1,4 @@
-//! Read-only connections for the service, off the async runtime. The writer
+//! Read-only connections for the service and the acks, off the async runtime. The writer
 //! does not wait for them, nor they for it.
 
 use std::{

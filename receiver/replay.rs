@@ -151,7 +151,7 @@ impl Replay {
             };
             let (events, cursor) = match frame.frame {
                 Some(Frame::Started(started)) => {
-                    self.started(&started, committed.as_ref(), client.clone())?;
+                    self.started(stream, &started, committed.as_ref(), client.clone())?;
                     continue;
                 }
                 Some(Frame::Heartbeat(heartbeat)) => {
@@ -189,6 +189,7 @@ impl Replay {
     /// The Replay is admitted: acks may go out.
     fn started(
         &self,
+        stream: u64,
         started: &pb::ReplayStarted,
         committed: Option<&Cursor>,
         client: PublisherServiceClient<Channel>,
@@ -212,7 +213,8 @@ impl Replay {
             status.ack_refused = None;
         });
         let number = started.session.unwrap_or_default();
-        self.session.send_replace(Some(Session { client, number }));
+        let reported = started.reported_sequence;
+        self.session.send_replace(Some(Session { stream, client, number, reported }));
         Ok(())
     }
 }

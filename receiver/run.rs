@@ -16,6 +16,7 @@ use super::{
     apply::{Apply, Streams},
     config::Settings,
     projection::Projection,
+    readers::Readers,
     replay::Replay,
     service,
     status::Board,
@@ -78,7 +79,8 @@ pub async fn run(
         session,
         ending: ending.clone(),
     };
-    let acks = Acks { log, name, board, session: open_session, ending: ending.clone() };
+    let readers = Readers::new(db.clone());
+    let acks = Acks { log, name, readers, board, session: open_session, ending: ending.clone() };
     let replay = alive("the task that receives events", tokio::spawn(replay.keep()), &ending);
     let acks = alive("the task that acknowledges", tokio::spawn(acks.keep()), &ending);
 

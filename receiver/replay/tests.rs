@@ -20,6 +20,7 @@ use crate::{
         ack::Acks,
         apply::Apply,
         inventory::Inventory,
+        readers::Readers,
         status::{State, Status as Shown},
         store,
         testing::{adjustments, cursor_after, event, log_id},
@@ -166,7 +167,8 @@ impl Pair {
 
     fn at(url: &str, fake: Arc<Fake>, attempts: Option<u32>) -> Self {
         let directory = tempfile::tempdir().expect("temporary directory");
-        let opened = store::open(&directory.path().join("test.db"), "main", &Inventory);
+        let db = directory.path().join("test.db");
+        let opened = store::open(&db, "main", &Inventory);
         let board = Arc::new(Board::new(None));
         let streams = Arc::new(Streams::default());
         let ending = CancellationToken::new();
@@ -188,8 +190,14 @@ impl Pair {
             ending: ending.clone(),
         };
         tokio::spawn(replay.keep());
-        let acks =
-            Acks { log, name, board: board.clone(), session: open_session, ending: ending.clone() };
+        let acks = Acks {
+            log,
+            name,
+            readers: Readers::new(db),
+            board: board.clone(),
+            session: open_session,
+            ending: ending.clone(),
+        };
         tokio::spawn(acks.keep());
         Pair { _directory: directory, fake, board, ending }
     }

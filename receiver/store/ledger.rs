@@ -4,7 +4,8 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, ffi, params};
 
 use crate::proto::{
     event::{Event, Fingerprint, Sequence},
-    outcome::Outcome,
+    limits::{MAX_ACK_OUTCOME_BYTES, MAX_ACK_OUTCOMES, MAX_REASON_BYTES, MAX_RESULT_BYTES},
+    outcome::{Outcome, Report, Reported},
 };
 
 /// The reason of a row whose key had been seen with other content.
@@ -13,6 +14,11 @@ pub const KEY_CONFLICT: &str = "key_conflict";
 /// Which of a key's rows has the say over it. The unique index has the same
 /// condition, word for word, or SQLite would not use it.
 const HAS_THE_SAY: &str = "outcome <> 'DUPLICATE' AND reason IS NOT 'key_conflict'";
+
+/// Sequences that one report speaks of at most. Reading over so many rows of
+/// which there is nothing to say takes some 10 ms; an index of the others would
+/// cost every commit more than that saves.
+const MAX_REPORT_SEQUENCES: Sequence = 65_536;
 
 /// One row as it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,6 +143,49 @@ pub fn by_key(tables: &Connection, log: &str, key: &str) -> rusqlite::Result<Opt
     find(tables, &format!("key = ?2 AND {HAS_THE_SAY}"), params![log, key])
 }
 
+/// What there is to report of the sequences above `after`, up to `until` or as
+/// far as one Ack reaches: every row but the plain APPLIED. A result that is too
+/// long for an Ack is left out, of a reason its beginning is said.
+///
+/// # Errors
+/// Whatever SQLite says.
+pub fn report(
+    tables: &Connection,
+    log: &str,
+    after: Sequence,
+    until: Sequence,
+) -> rusqlite::Result<Report> {
+    let until = until.min(after + MAX_REPORT_SEQUENCES);
+    let mut select = tables.prepare_cached(
+        "SELECT sequence, outcome,
+                CASE WHEN octet_length(reason) > ?4 THEN substr(reason, 1, ?4 / 4) ELSE reason END,
+                CASE WHEN octet_length(result) > ?5 THEN NULL ELSE result END
+         FROM counterfoil_ledger
+         WHERE log = ?1 AND sequence > ?2 AND sequence <= ?3
+           AND (outcome <> 'APPLIED' OR result IS NOT NULL)
+         ORDER BY sequence LIMIT ?6",
+    )?;
+    let (reason, result) = (MAX_REASON_BYTES as i64, MAX_RESULT_BYTES as i64);
+    let most = MAX_ACK_OUTCOMES as i64 + 1; // one more shows that it was not the last
+    let mut rows = select.query(params![log, after, until, reason, result, most])?;
+    let mut outcomes = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        let told = Reported {
+            sequence: row.get(0)?,
+            outcome: outcome(row.get_ref(1)?.as_str()?)?,
+            reason: row.get::<_, Option<String>>(2)?.unwrap_or_default(),
+            result: row.get::<_, Option<String>>(3)?.unwrap_or_default(),
+        };
+        bytes += told.reason.len() + told.result.len();
+        if outcomes.len() == MAX_ACK_OUTCOMES || bytes > MAX_ACK_OUTCOME_BYTES {
+            return Ok(Report { through: told.sequence - 1, outcomes });
+        }
+        outcomes.push(told);
+    }
+    Ok(Report { through: until, outcomes })
+}
+
 fn find(tables: &Connection, which: &str, values: impl Params) -> rusqlite::Result<Option<Entry>> {
     let columns = "sequence, key, fingerprint, outcome, reason, result, applied_at";
     let select = format!("SELECT {columns} FROM counterfoil_ledger WHERE log = ?1 AND {which}");
@@ -144,25 +193,103 @@ fn find(tables: &Connection, which: &str, values: impl Params) -> rusqlite::Resu
 }
 
 fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
-    let word = row.get_ref(3)?.as_str()?;
-    let outcome = Outcome::ALL
-        .into_iter()
-        .find(|outcome| outcome.as_str() == word)
-        .ok_or(rusqlite::Error::InvalidQuery)?; // the table's CHECK knows no other word
     Ok(Entry {
         sequence: row.get(0)?,
         key: row.get(1)?,
         fingerprint: row.get(2)?,
-        outcome,
+        outcome: outcome(row.get_ref(3)?.as_str()?)?,
         reason: row.get(4)?,
         result: row.get(5)?,
         applied_at_ms: row.get(6)?,
     })
 }
 
+fn outcome(word: &str) -> rusqlite::Result<Outcome> {
+    Outcome::ALL
+        .into_iter()
+        .find(|outcome| outcome.as_str() == word)
+        .ok_or(rusqlite::Error::InvalidQuery) // the table's CHECK knows no other word
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A ledger with these rows: sequence, outcome, reason, result.
+    fn ledger<'a>(
+        rows: impl IntoIterator<Item = (Sequence, &'a str, Option<String>, Option<String>)>,
+    ) -> Connection {
+        let tables = Connection::open_in_memory().expect("memory");
+        tables.execute_batch(include_str!("schema.sql")).expect("schema");
+        tables.execute_batch("BEGIN").expect("begun");
+        for (sequence, outcome, reason, result) in rows {
+            let insert = "INSERT INTO counterfoil_ledger
+                VALUES ('main', ?1, 'k' || ?1, zeroblob(32), ?2, ?3, ?4, 0)";
+            tables.execute(insert, params![sequence, outcome, reason, result]).expect("inserted");
+        }
+        tables.execute_batch("COMMIT").expect("committed");
+        tables
+    }
+
+    /// Rows as a list in which a report would be read, and up to where.
+    fn told(tables: &Connection, after: Sequence, until: Sequence) -> (Vec<Sequence>, Sequence) {
+        let report = report(tables, "main", after, until).expect("readable");
+        (report.outcomes.iter().map(|told| told.sequence).collect(), report.through)
+    }
+
+    #[test]
+    fn all_but_plain_effects_are_reported() {
+        let some = |text: &str| Some(text.to_owned());
+        let tables = ledger([
+            (0, "APPLIED", None, None),
+            (1, "APPLIED", None, some("{\"available\":1}")),
+            (2, "IGNORED", None, None),
+            (3, "REJECTED", some("unknown_item"), None),
+            (4, "DUPLICATE", None, None),
+            (5, "APPLIED", None, None),
+            (6, "REJECTED", some("unknown_item"), None),
+        ]);
+        assert_eq!(told(&tables, -1, 5), (vec![1, 2, 3, 4], 5));
+        assert_eq!(told(&tables, 2, 6), (vec![3, 4, 6], 6));
+        assert_eq!(told(&tables, 6, 6), (vec![], 6));
+        let whole = report(&tables, "main", 0, 3).expect("readable").outcomes;
+        assert_eq!((whole[0].outcome, &*whole[0].result), (Outcome::Applied, "{\"available\":1}"));
+        assert_eq!((whole[2].outcome, &*whole[2].reason), (Outcome::Rejected, "unknown_item"));
+    }
+
+    #[test]
+    fn what_does_not_fit_one_ack_is_left_for_the_next() {
+        let most = MAX_ACK_OUTCOMES as Sequence;
+        let tables = ledger(
+            (0..3 * most)
+                .map(|n| (n, if n < 2 * most { "IGNORED" } else { "APPLIED" }, None, None)),
+        );
+        let all = |from, to| (from..to).collect::<Vec<_>>();
+        let until = 3 * most - 1;
+        assert_eq!(told(&tables, -1, until), (all(0, most), most - 1));
+        assert_eq!(told(&tables, most - 1, until), (all(most, 2 * most), until));
+
+        let full = || Some("x".repeat(MAX_RESULT_BYTES));
+        let fitting = (MAX_ACK_OUTCOME_BYTES / MAX_RESULT_BYTES) as Sequence;
+        let tables = ledger((0..200).map(|n| (n, "APPLIED", None, full())));
+        assert_eq!(told(&tables, -1, 199), (all(0, fitting), fitting - 1));
+
+        let far = MAX_REPORT_SEQUENCES;
+        let tables = ledger([(far - 1, "IGNORED", None, None), (far, "IGNORED", None, None)]);
+        assert_eq!(told(&tables, -1, 9 * far), (vec![far - 1], far - 1));
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_said_in_full() {
+        let long = |bytes: usize| Some("é".repeat(bytes / 2));
+        let tables = ledger([
+            (0, "REJECTED", long(MAX_REASON_BYTES), long(MAX_RESULT_BYTES)),
+            (1, "REJECTED", long(MAX_REASON_BYTES + 2), long(MAX_RESULT_BYTES + 2)),
+        ]);
+        let told = report(&tables, "main", -1, 1).expect("readable").outcomes;
+        let lengths: Vec<_> = told.iter().map(|t| (t.reason.len(), t.result.len())).collect();
+        assert_eq!(lengths, [(MAX_REASON_BYTES, MAX_RESULT_BYTES), (MAX_REASON_BYTES / 2, 0)]);
+    }
 
     /// Otherwise each look for a key would read the whole ledger.
     #[test]
