@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use counterfoil::proto::{
     event::hex,
-    pb::{GetReceiptRequest, GetReceiptResponse, ReceiptState},
+    pb::{GetReceiptRequest, GetReceiptResponse, ReceiptState, ReceiverOutcome},
 };
 use serde_json::json;
 
@@ -32,27 +32,58 @@ pub async fn run(arguments: arguments::Receipt) -> Result<ExitCode, Failure> {
 }
 
 fn state_word(response: &GetReceiptResponse) -> &'static str {
-    let name = response.state().as_str_name();
-    name.strip_prefix("RECEIPT_STATE_").unwrap_or(name)
+    word(response.state().as_str_name(), "RECEIPT_STATE_")
+}
+
+fn outcome_word(told: &ReceiverOutcome) -> &'static str {
+    word(told.outcome().as_str_name(), "OUTCOME_")
+}
+
+fn word(name: &'static str, prefix: &str) -> &'static str {
+    name.strip_prefix(prefix).unwrap_or(name)
 }
 
 fn as_text(response: GetReceiptResponse) -> String {
     let state = state_word(&response);
     let Some(receipt) = response.receipt else {
-        return format!("state        {state}");
+        return match response.state() {
+            ReceiptState::Expired => format!(
+                "state        {state}\nIts time lies before the log's key floor: whether it was \
+                 accepted is no longer known."
+            ),
+            _ => format!("state        {state}"),
+        };
     };
     let time = receipt.accept_time.map(|time| time.to_string()).unwrap_or_default();
-    [
+    let kept = receipt.expire_time.map_or("for ever".to_owned(), |time| format!("until {time}"));
+    let mut rows = vec![
         ("state", state.to_owned()),
         ("key", receipt.key),
         ("sequence", grouped(receipt.sequence.unwrap_or(-1))),
         ("version", grouped(receipt.subject_version.unwrap_or(-1))),
         ("accepted", time),
+        ("kept", kept),
         ("fingerprint", hex(&receipt.fingerprint)),
         ("log id", receipt.log_id),
-    ]
-    .map(|(name, value)| format!("{name:<13}{value}"))
-    .join("\n")
+    ];
+    // The label once, the receivers below each other.
+    let labels = std::iter::once("receivers").chain(std::iter::repeat(""));
+    rows.extend(labels.zip(response.outcomes.iter().map(told)));
+    let lines: Vec<_> =
+        rows.into_iter().map(|(name, value)| format!("{name:<13}{value}")).collect();
+    lines.join("\n")
+}
+
+/// One receiver's outcome on one line.
+fn told(told: &ReceiverOutcome) -> String {
+    let ReceiverOutcome { receiver, reason, result, .. } = told;
+    let mut line = format!("{receiver}: {}", outcome_word(told));
+    for more in [reason, result].into_iter().filter(|more| !more.is_empty()) {
+        line.push(' ');
+        // What a receiver says may hold anything; a terminal obeys control characters.
+        line.extend(more.chars().filter(|c| !c.is_control()));
+    }
+    line
 }
 
 fn as_json(response: GetReceiptResponse) -> String {
@@ -65,14 +96,28 @@ fn as_json(response: GetReceiptResponse) -> String {
             "subjectVersion": receipt.subject_version,
             "fingerprint": hex(&receipt.fingerprint),
             "acceptTime": receipt.accept_time.map(|time| time.to_string()),
+            "expireTime": receipt.expire_time.map(|time| time.to_string()),
         })
     });
-    json!({ "state": state, "receipt": receipt }).to_string()
+    let outcomes: Vec<_> = response
+        .outcomes
+        .iter()
+        .map(|told| {
+            json!({
+                "receiver": told.receiver,
+                "outcome": outcome_word(told),
+                "reason": told.reason,
+                // JSON by contract; what is none is shown as the text that it is.
+                "result": serde_json::from_str(&told.result).unwrap_or(json!(told.result)),
+            })
+        })
+        .collect();
+    json!({ "state": state, "receipt": receipt, "outcomes": outcomes }).to_string()
 }
 
 #[cfg(test)]
 mod tests {
-    use counterfoil::proto::pb::Receipt;
+    use counterfoil::proto::pb::{Outcome, Receipt};
 
     use super::*;
 
@@ -107,6 +152,45 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(as_text(response()), "state        NEVER_ACCEPTED");
-        assert_eq!(as_json(response()), r#"{"receipt":null,"state":"NEVER_ACCEPTED"}"#);
+        let json = r#"{"outcomes":[],"receipt":null,"state":"NEVER_ACCEPTED"}"#;
+        assert_eq!(as_json(response()), json);
+    }
+
+    #[test]
+    fn what_receivers_did_stands_below_the_receipt() {
+        let told = |receiver: &str, outcome: Outcome, reason: &str, result: &str| ReceiverOutcome {
+            receiver: receiver.into(),
+            outcome: outcome.into(),
+            reason: reason.into(),
+            result: result.into(),
+        };
+        let response = || GetReceiptResponse {
+            outcomes: vec![
+                told("shop", Outcome::Rejected, "insufficient_stock", "{\"available\":1}"),
+                told("audit", Outcome::Applied, "", ""),
+                told("odd", Outcome::Skipped, "\u{1b}[31mred", "no JSON"),
+            ],
+            ..accepted()
+        };
+        let text = as_text(response());
+        let below = "receivers    shop: REJECTED insufficient_stock {\"available\":1}\n             \
+                     audit: APPLIED\n             odd: SKIPPED [31mred no JSON";
+        assert!(text.ends_with(below), "{text}");
+        let json = as_json(response());
+        for part in [r#""result":{"available":1}"#, r#""result":"""#, r#""result":"no JSON""#] {
+            assert!(json.contains(part), "{part}: {json}");
+        }
+    }
+
+    #[test]
+    fn how_long_it_is_kept_and_that_it_no_longer_is() {
+        let mut response = accepted();
+        assert!(as_text(response.clone()).contains("kept         for ever"));
+        let time = prost_types::Timestamp { seconds: 1_796_000_000, nanos: 0 };
+        response.receipt.as_mut().expect("accepted").expire_time = Some(time);
+        assert!(as_text(response).contains("kept         until 2026-11-30T"), "a day");
+        let expired =
+            GetReceiptResponse { state: ReceiptState::Expired.into(), ..Default::default() };
+        assert!(as_text(expired).starts_with("state        EXPIRED\n"));
     }
 }

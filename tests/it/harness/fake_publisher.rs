@@ -93,6 +93,15 @@ impl History {
         }))
     }
 
+    /// `started` of a publisher that keeps outcomes, and has them up to a sequence.
+    pub fn started_keeping(&self, session: i64, reported: i64) -> Step {
+        let mut step = self.started(session);
+        if let Step::Send(ReplayResponse { frame: Some(Frame::Started(started)) }) = &mut step {
+            started.reported_sequence = Some(reported);
+        }
+        step
+    }
+
     /// A batch with these sequences, whatever their order; its cursor is that of
     /// the last one.
     pub fn batch(&self, sequences: &[usize]) -> Step {
@@ -266,7 +275,7 @@ impl PublisherService for FakePublisher {
             next_sequence: request.cursor.as_ref().and_then(|cursor| Some(cursor.sequence? + 1)),
             floor_sequence: Some(0),
             acked: request.cursor,
-            ..Default::default()
+            reported_sequence: request.reported_sequence,
         }))
     }
 

@@ -10,7 +10,7 @@ use counterfoil::proto::refusal::{Reason, reason_of};
 use tokio::{sync::watch, task::JoinHandle};
 
 use super::{
-    events::adjusted,
+    events::{adjusted, reserved},
     ledger::Accepted,
     publisher::{Client, publish},
 };
@@ -23,7 +23,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Publishes batches of adjustments under keys `NAME-0`, `NAME-1` and so on.
+    /// Publishes batches under keys `NAME-0`, `NAME-1` and so on: adjustments, and
+    /// now and then a reservation that its receiver has to reject.
     pub fn start(client: Client, name: &str, batch: usize) -> Producer {
         let (stop, stopped) = watch::channel(false);
         let answered = Arc::new(AtomicUsize::new(0));
@@ -68,9 +69,19 @@ async fn produce(
         if *stopped.borrow() || stopped.has_changed().is_err() {
             break;
         }
-        let delta = |n: usize| (n * 7919 % 201) as i64 - 100;
+        let is_reservation = |n: usize| n % 7 == 3;
+        let delta = |n: usize| match is_reservation(n) {
+            true => 0,
+            false => (n * 7919 % 201) as i64 - 100,
+        };
         let intents: Vec<_> = (first..first + batch)
-            .map(|n| adjusted(&format!("{name}-{n}"), &format!("item-{}", n % 5), delta(n)))
+            .map(|n| {
+                let (key, item) = (format!("{name}-{n}"), format!("item-{}", n % 5));
+                match is_reservation(n) {
+                    true => reserved(&key, &item, "task", 1, i64::MAX),
+                    false => adjusted(&key, &item, delta(n)),
+                }
+            })
             .collect();
         let receipts = loop {
             match publish(&client, "", intents.clone()).await {

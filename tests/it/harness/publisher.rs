@@ -7,8 +7,8 @@ use std::{
 };
 
 use counterfoil::proto::pb::{
-    AckRequest, AckResponse, Cursor, Event, GetLogRequest, GetReceiptRequest, GetReceiptResponse,
-    Log, NewEvent, PublishRequest, Receipt, ReplayRequest, StartAt,
+    AckOutcome, AckRequest, AckResponse, Cursor, Event, GetLogRequest, GetReceiptRequest,
+    GetReceiptResponse, Log, NewEvent, Outcome, PublishRequest, Receipt, ReplayRequest, StartAt,
     publisher_service_client::PublisherServiceClient, replay_request::Start,
 };
 use tonic::{
@@ -278,7 +278,7 @@ impl Publisher {
         self.everything().await.iter().map(Accepted::from).collect()
     }
 
-    /// Acknowledges for a receiver.
+    /// Acknowledges for a receiver that does not report.
     ///
     /// # Errors
     /// The publisher's.
@@ -294,7 +294,43 @@ impl Publisher {
             cursor: Some(cursor.clone()),
             ..Default::default()
         };
+        self.asks_ack(request).await
+    }
+
+    /// Acknowledges for a receiver, and reports all up to the cursor.
+    ///
+    /// # Errors
+    /// The publisher's.
+    pub async fn reports(
+        &self,
+        receiver: &str,
+        session: i64,
+        cursor: &Cursor,
+        outcomes: Vec<AckOutcome>,
+    ) -> Result<AckResponse, Status> {
+        let request = AckRequest {
+            receiver: receiver.into(),
+            session,
+            cursor: Some(cursor.clone()),
+            outcomes,
+            reported_sequence: cursor.sequence,
+            ..Default::default()
+        };
+        self.asks_ack(request).await
+    }
+
+    /// Sends an Ack as it is.
+    ///
+    /// # Errors
+    /// The publisher's.
+    pub async fn asks_ack(&self, request: AckRequest) -> Result<AckResponse, Status> {
         Ok(within("Ack", self.client.clone().ack(request)).await?.into_inner())
+    }
+
+    /// What receivers are known to have done with a key, by name.
+    pub async fn outcomes(&self, key: &str) -> Vec<(String, Outcome)> {
+        let outcomes = self.receipt(key).await.outcomes;
+        outcomes.into_iter().map(|told| (told.receiver.clone(), told.outcome())).collect()
     }
 
     /// What it has noted of a receiver.

@@ -37,6 +37,13 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Another receiver beside the first: its own name, its own database.
+    pub fn named(mut self, name: &str) -> Self {
+        self.db.set_file_name(format!("{name}.db"));
+        self.name = name.into();
+        self
+    }
+
     /// Follows another publisher.
     pub fn publisher(mut self, url: &str) -> Self {
         self.publisher = url.into();

@@ -9,6 +9,7 @@ mod fingerprint;
 mod keys;
 mod kill_between_commit_and_ack;
 mod kill_storm;
+mod outcomes;
 mod process;
 mod publish;
 mod publish_stream;
