@@ -49,15 +49,35 @@ pub struct Cli {
 pub enum Command {
     /// Copy logs whose disk failed into new files, and put them back into service.
     Recover {
-        /// The directory.
-        #[arg(
-            long,
-            env = "COUNTERFOIL_DATA_DIR",
-            default_value = "./counterfoil-data",
-            value_name = "DIR"
-        )]
-        data_dir: PathBuf,
+        /// Where.
+        #[command(flatten)]
+        at: At,
     },
+    /// Make lost or damaged receipts anew, from the log and from what is whole of them.
+    RebuildReceipts {
+        /// Where.
+        #[command(flatten)]
+        at: At,
+        /// Only this log [default: all].
+        #[arg(long, value_name = "NAME")]
+        log: Option<String>,
+        /// Receipts of truncated events that are lost count as expired.
+        #[arg(long)]
+        forget_truncated: bool,
+    },
+}
+
+/// A directory that no publisher uses meanwhile.
+#[derive(Debug, Args)]
+pub struct At {
+    /// Where the logs are kept.
+    #[arg(
+        long,
+        env = "COUNTERFOIL_DATA_DIR",
+        default_value = "./counterfoil-data",
+        value_name = "DIR"
+    )]
+    pub data_dir: PathBuf,
 }
 
 /// The flags. Each may also stand in the environment.

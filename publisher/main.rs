@@ -8,7 +8,7 @@ use counterfoil::{
     proto::crash,
     publisher::{
         config::{Cli, Command, Flags},
-        run,
+        repair, run,
     },
 };
 
@@ -17,7 +17,10 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     process::start_logging();
     Failure::exit_code(match cli.command {
-        Some(Command::Recover { data_dir }) => run::recover(&data_dir),
+        Some(Command::Recover { at }) => repair::recover(&at.data_dir),
+        Some(Command::RebuildReceipts { at, log, forget_truncated }) => {
+            repair::rebuild_receipts(&at.data_dir, log.as_deref(), forget_truncated)
+        }
         None => serve(cli.serve),
     })
 }

@@ -22,6 +22,7 @@ pub mod publish;
 pub mod publish_stream;
 pub mod receipts;
 pub mod recover;
+pub mod repair;
 pub mod replay;
 pub mod resume;
 pub mod retention;

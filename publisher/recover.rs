@@ -25,8 +25,8 @@ pub struct Report {
     pub torn_bytes: u64,
     /// Receivers whose position was copied.
     pub positions: usize,
-    /// Receipts of truncated events that were copied.
-    pub retired_receipts: u64,
+    /// What was copied of receipts in files.
+    pub receipts: receipts::Copied,
     /// Where the old files are now.
     pub kept: PathBuf,
 }
@@ -54,7 +54,7 @@ pub fn recover(log_dir: &Path) -> Result<Option<Report>, OpenError> {
         return Ok(None);
     };
     let positions = positions::copy(log_dir, &fresh)?;
-    let retired_receipts = receipts::copy(log_dir, &fresh)?;
+    let receipts = receipts::copy(log_dir, &fresh)?;
     outcomes::copy(log_dir, &fresh)?;
     durable::sync_dir(&fresh).map_err(|error| OpenError::io("sync", &fresh, error))?;
 
@@ -70,7 +70,7 @@ pub fn recover(log_dir: &Path) -> Result<Option<Report>, OpenError> {
     renameat_with(CWD, &kept, CWD, log_dir, RenameFlags::EXCHANGE)
         .map_err(|error| swap_error(error.into()))?;
     durable::sync_dir(parent).map_err(swap_error)?;
-    Ok(Some(Report { extent, torn_bytes, positions, retired_receipts, kept }))
+    Ok(Some(Report { extent, torn_bytes, positions, receipts, kept }))
 }
 
 /// A name beside the log's that is no log's name.

@@ -1,6 +1,6 @@
 //! A publisher from its start to its end: open, serve, drain.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
@@ -11,7 +11,6 @@ use super::{
     config::Settings,
     data_dir::DataDir,
     hub::{Hub, Threads},
-    recover as recovery,
     service::Service,
 };
 use crate::{
@@ -58,39 +57,4 @@ async fn join(threads: Vec<Threads>) {
     if tokio::time::timeout(THREADS_END, join).await.is_err() {
         tracing::warn!("ending although a caller still holds a log");
     }
-}
-
-/// Recovers every log of a directory that needs it.
-///
-/// # Errors
-/// [`Failure`] with one sentence; the log it names is as it was.
-pub fn recover(data_dir: &Path) -> Result<(), Failure> {
-    if !data_dir.is_dir() {
-        return Err(Failure::Usage(format!(
-            "--data-dir {}: no such directory",
-            data_dir.display()
-        )));
-    }
-    let dir = DataDir::open(data_dir)?;
-    for name in dir.logs()? {
-        let log_dir = dir.log_dir(&name)?;
-        if !recovery::is_needed(&log_dir) {
-            println!("log {name}: no write to its disk has failed; nothing to recover");
-            continue;
-        }
-        match recovery::recover(&log_dir)? {
-            Some(recovery::Report { extent, torn_bytes, positions, retired_receipts, kept }) => {
-                println!(
-                    "log {name}: recovered events {} to {}, {positions} receivers, \
-                     {retired_receipts} receipts of truncated events; {torn_bytes} bytes of an \
-                     unfinished write were left out; the old files are kept as {}",
-                    extent.floor,
-                    extent.next - 1,
-                    kept.display()
-                );
-            }
-            None => println!("log {name}: holds nothing"),
-        }
-    }
-    Ok(())
 }

@@ -1,30 +1,48 @@
 //! Copies the receipts of a log whose disk has failed into a new directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{file, format::Bad, manifest, retired};
+use super::{file, manifest, retired};
 use crate::publisher::{durable, log::OpenError};
 
-/// Copies what one directory keeps of receipts into new files in another, durably,
-/// and says how many receipts there are.
+/// What has been copied.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Receipts in files.
+    pub receipts: u64,
+    /// What is damaged. It is not in the copy, which is therefore refused until the
+    /// receipts have been rebuilt.
+    pub left_out: Vec<PathBuf>,
+}
+
+/// Copies what one directory keeps of receipts into new files in another, durably:
+/// all that is whole.
 ///
 /// # Errors
-/// [`OpenError`]: what is damaged is not copied.
-pub fn copy(from: &Path, to: &Path) -> Result<u64, OpenError> {
-    let mut count = retired::copy(from, to)?;
-    let Some(manifest) = manifest::read(from)? else { return Ok(count) };
+/// [`OpenError`]; damaged files of format 1, which nothing could rebuild, are one.
+pub fn copy(from: &Path, to: &Path) -> Result<Copied, OpenError> {
+    let mut copied = Copied { receipts: retired::copy(from, to)?, left_out: Vec::new() };
     let write = |path: &Path, bytes: &[u8]| {
-        durable::replace(path, bytes).map_err(|error| OpenError::io("write", path, error))
+        let target = to.join(path.file_name().unwrap_or_default());
+        durable::replace(&target, bytes)
+            .map(drop)
+            .map_err(|error| OpenError::io("write", &target, error))
     };
-    for part in &manifest.parts {
-        let path = file::path(from, part.first, part.generation);
-        let content = file::read(&path)?;
-        if !part.is(&content.header) {
-            return Err(Bad::Damaged("it is not the file that was saved").at(&path));
+    for found in file::list(from)? {
+        match file::read(&found.path) {
+            Ok(content) => {
+                write(&found.path, &content.encode())?;
+                copied.receipts += content.header.rows;
+            }
+            Err(error @ OpenError::Io { .. }) => return Err(error),
+            Err(_) => copied.left_out.push(found.path),
         }
-        write(&file::path(to, part.first, part.generation), &content.encode())?;
-        count += part.rows;
     }
-    write(&to.join(manifest::FILE), &manifest.encode())?;
-    Ok(count)
+    match manifest::read(from) {
+        Ok(None) => {}
+        Ok(Some(manifest)) => write(&from.join(manifest::FILE), &manifest.encode())?,
+        Err(error @ OpenError::Io { .. }) => return Err(error),
+        Err(_) => copied.left_out.push(from.join(manifest::FILE)),
+    }
+    Ok(copied)
 }

@@ -22,6 +22,7 @@ mod format;
 mod index;
 mod manifest;
 mod open;
+mod rebuild;
 mod retired;
 mod store;
 mod subjects;
@@ -35,9 +36,10 @@ use std::{
 use uuid::Uuid;
 
 pub use self::{
-    copy::copy,
+    copy::{Copied, copy},
     fold::{Hash, Names, hash},
     open::open,
+    rebuild::{Rebuilt, rebuild},
     store::{FLUSH_ROWS, Store},
 };
 use self::{format::Key, index::Index, manifest::Manifest, subjects::Subjects};

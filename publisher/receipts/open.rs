@@ -37,22 +37,26 @@ pub fn open(dir: &Path, log: &dyn LogReader) -> Result<(Shared, Store), OpenErro
 
     let retired = retired::list(dir)?;
     let manifest = load_manifest(dir, log)?;
+    let new = manifest.is_none();
+    let manifest = manifest.unwrap_or_else(|| Manifest::new(log.extent().log_id));
     let mut receipts = Receipts::new(dir.to_owned(), manifest);
     load(&mut receipts)?;
     check_reach(&receipts, &retired, log)?;
 
-    let manifest = receipts.manifest.clone();
-    let receipts = Arc::new(RwLock::new(receipts));
     let mut store = Store::new(dir.to_owned(), latch);
-    store.write(&manifest).map_err(|error| failed(dir, &error))?;
-    store::remove_unnamed(dir, &manifest)?;
-    import(&retired, &receipts, &mut store)?;
+    if new {
+        // Before the first file, so that one without a manifest has lost it.
+        store.write(&receipts.manifest).map_err(|error| failed(dir, error))?;
+    }
+    store::remove_unnamed(dir, &receipts.manifest)?;
+    let receipts = Arc::new(RwLock::new(receipts));
+    import(dir, &retired, &receipts, &mut store)?;
     catch_up(dir, log, &receipts, &mut store)?;
     Ok((receipts, store))
 }
 
-/// The manifest of a log; an empty one where the log is new to receipts files.
-fn load_manifest(dir: &Path, log: &dyn LogReader) -> Result<Manifest, OpenError> {
+/// The manifest of a log, if it has one.
+fn load_manifest(dir: &Path, log: &dyn LogReader) -> Result<Option<Manifest>, OpenError> {
     let extent = log.extent();
     let damaged = |what: String| OpenError::Damaged {
         path: dir.join(manifest::FILE).display().to_string(),
@@ -62,7 +66,6 @@ fn load_manifest(dir: &Path, log: &dyn LogReader) -> Result<Manifest, OpenError>
         None if !file::list(dir)?.is_empty() => {
             Err(damaged("it is missing, and there are files of receipts".to_owned()))
         }
-        None => Ok(Manifest::new(extent.log_id)),
         Some(manifest) if manifest.log_id != extent.log_id => {
             Err(damaged("it belongs to another log".to_owned()))
         }
@@ -71,7 +74,7 @@ fn load_manifest(dir: &Path, log: &dyn LogReader) -> Result<Manifest, OpenError>
             manifest.position() - 1,
             extent.next - 1
         ))),
-        Some(manifest) => Ok(manifest),
+        manifest => Ok(manifest),
     }
 }
 
@@ -128,12 +131,12 @@ fn check_reach(
 
 /// Keeps what format 1 left in files of this one.
 fn import(
+    dir: &Path,
     retired: &[(Sequence, PathBuf)],
     receipts: &RwLock<Receipts>,
     store: &mut Store,
 ) -> Result<(), OpenError> {
     for (first, path) in retired {
-        let dir = path.parent().unwrap_or(path);
         let next = look(receipts).next();
         // What lies beyond a hole is in the log, too.
         if *first > next {
@@ -144,11 +147,10 @@ fn import(
                 change(receipts).insert(names, accepted);
             }
         }
-        store.save_if_many(receipts).map_err(|error| failed(dir, &error))?;
+        store.save_if_many(receipts).map_err(|error| failed(dir, error))?;
     }
-    if let Some((_, path)) = retired.last() {
-        let dir = path.parent().unwrap_or(path);
-        store.save(receipts).map_err(|error| failed(dir, &error))?;
+    if !retired.is_empty() {
+        store.save(receipts).map_err(|error| failed(dir, error))?;
     }
     for (_, path) in retired {
         fs::remove_file(path).map_err(|error| OpenError::io("remove", path, error))?;
@@ -179,7 +181,11 @@ fn catch_up(
             })?;
             change(receipts).insert(names, accepted);
         }
-        store.save_if_many(receipts).map_err(|error| failed(dir, &error))?;
+        match store.save_if_many(receipts) {
+            // They wait in memory, and in the log.
+            Ok(()) | Err(CommitError::DiskFull) => {}
+            Err(error) => return Err(failed(dir, error)),
+        }
     }
 }
 
@@ -197,13 +203,15 @@ fn row(sequence: Sequence, entry: &Entry) -> Result<Row, &'static str> {
     Ok((Names::of(stored.key, stored.subject, time_ms), accepted))
 }
 
-fn unreadable(dir: &Path, error: ReadError) -> OpenError {
+/// An error of the log's, about its receipts.
+pub fn unreadable(dir: &Path, error: ReadError) -> OpenError {
     match error {
         ReadError::Io(source) => OpenError::io("read the log in", dir, source),
         other => OpenError::Damaged { path: dir.display().to_string(), what: other.to_string() },
     }
 }
 
-fn failed(dir: &Path, error: &CommitError) -> OpenError {
-    OpenError::io("save the receipts in", dir, std::io::Error::other(error.to_string()))
+/// An error of the store's, about what it should have saved.
+pub fn failed(dir: &Path, error: CommitError) -> OpenError {
+    OpenError::io("save the receipts in", dir, std::io::Error::other(error))
 }

@@ -8,7 +8,7 @@
 //! old state or the new one, and files that are named nowhere.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fs,
     ops::Range,
     path::{Path, PathBuf},
@@ -368,9 +368,10 @@ fn merged(contents: Vec<Content>) -> Option<Content> {
 /// # Errors
 /// [`OpenError::Io`].
 pub(super) fn remove_unnamed(dir: &Path, manifest: &Manifest) -> Result<(), OpenError> {
+    let named: HashSet<_> =
+        manifest.parts.iter().map(|part| (part.first, part.generation)).collect();
     for found in file::list(dir)? {
-        let named = |part: &Part| (part.first, part.generation) == (found.first, found.generation);
-        if !manifest.parts.iter().any(named) {
+        if !named.contains(&(found.first, found.generation)) {
             fs::remove_file(&found.path)
                 .map_err(|error| OpenError::io("remove", &found.path, error))?;
         }

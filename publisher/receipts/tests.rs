@@ -433,17 +433,95 @@ fn a_copy_holds_the_same_and_damage_is_not_copied() {
     story.publish("timed", Some(7));
     story.truncate(4);
     let other = durable::scratch();
-    assert_eq!(copy(story.dir.path(), other.path()).expect("copied"), 4);
+    let copied = copy(story.dir.path(), other.path()).expect("copied");
+    assert_eq!(copied, Copied { receipts: 4, left_out: Vec::new() });
     let path = file::path(story.dir.path(), 3, 0);
     let mut content = fs::read(&path).expect("read");
     let last = content.len() - 1;
     content[last] ^= 1;
     fs::write(&path, content).expect("written");
-    let refused = copy(story.dir.path(), durable::scratch().path()).expect_err("damaged");
-    assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");
+    let copied = copy(story.dir.path(), durable::scratch().path()).expect("what is whole");
+    assert_eq!(copied, Copied { receipts: 3, left_out: vec![path] });
     story.dir = other;
     story.reopen();
     story.check();
+}
+
+/// Two files of receipts, three and two, and an event in the log; the first file and
+/// its subjects are lost.
+fn with_a_lost_file() -> Story {
+    let mut story = Story::new();
+    story.publish("timed", Some(5_000));
+    story.fill(2);
+    story.truncate(3);
+    story.publish("later", Some(5_100));
+    story.fill(1);
+    story.advance(6_050);
+    story.truncate(5);
+    story.fill(1);
+    fs::write(file::path(story.dir.path(), 0, 0), "damaged").expect("written");
+    story
+}
+
+fn rebuilt(story: &Story, forget_truncated: bool) -> Result<Rebuilt, OpenError> {
+    rebuild(story.dir.path(), &*story.log.reader(), forget_truncated)
+}
+
+#[test]
+fn a_rebuild_changes_nothing_that_is_whole() {
+    let mut story = Story::new();
+    story.publish("timed", Some(5_000));
+    story.fill(5);
+    story.truncate(4);
+    story.fill(3);
+    story.advance(6_001);
+    for lost in ["nothing", manifest::FILE] {
+        let _ = fs::remove_file(story.dir.path().join(lost));
+        let rebuilt = rebuilt(&story, false).expect("rebuilt");
+        assert_eq!((rebuilt.receipts, rebuilt.lost.len(), rebuilt.set_aside.len()), (8, 0, 0));
+        story.reopen();
+        for n in [1, 5, 8] {
+            assert!(story.find(&format!("key-{n}")).is_some());
+        }
+    }
+}
+
+#[test]
+fn what_the_log_still_stores_needs_no_file() {
+    let mut story = Story::new();
+    story.fill(5);
+    story.store.save(&story.receipts).expect("saved");
+    for found in file::list(story.dir.path()).expect("listed") {
+        fs::write(found.path, "damaged").expect("written");
+    }
+    assert!(story.try_reopen().is_err());
+    let rebuilt = rebuilt(&story, false).expect("rebuilt");
+    assert_eq!((rebuilt.receipts, rebuilt.set_aside.len()), (5, 1));
+    story.check();
+}
+
+#[test]
+fn lost_receipts_are_given_up_only_when_told_so() {
+    let mut story = with_a_lost_file();
+    let refused = rebuilt(&story, false).expect_err("lost").to_string();
+    for part in ["3 truncated events", "0 to 2", "--forget-truncated"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(file::path(story.dir.path(), 0, 0).exists(), "nothing has changed");
+
+    let rebuilt = rebuilt(&story, true).expect("rebuilt");
+    assert_eq!(rebuilt.lost.as_slice(), std::slice::from_ref(&(0..3)));
+    assert!(rebuilt.set_aside[0].exists(), "what is damaged is kept");
+    let accepted_at_ms = story.accepted[5].1.accepted_at_ms;
+    assert_eq!(rebuilt.key_floor_ms, accepted_at_ms + 300_000);
+    story.reopen();
+    assert!(story.find("key-1").is_none() && story.find("later").is_none());
+    assert!(story.find("key-4").is_some() && story.find("key-5").is_some());
+    let receipts = look(&story.receipts);
+    assert_eq!(receipts.unknown("key-1", None), Unknown::Expired);
+    assert_eq!(receipts.unknown("k", Some(Time::from_unix_millis(301_004))), Unknown::Expired);
+    // Later events of both subjects are known.
+    assert_eq!(receipts.subject_version(&hash("even")), 3);
 }
 
 #[test]

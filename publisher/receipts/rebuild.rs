@@ -1,0 +1,264 @@
+//! Makes the receipts of a log anew, after their files have been damaged or lost:
+//! from the events that the log still stores, and from the files that are whole.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    file,
+    format::{Content, Header},
+    look,
+    manifest::{self, Manifest, Part},
+    open::{self, open},
+    retired,
+};
+use crate::{
+    proto::{
+        event::{Sequence, Time},
+        limits::MAX_CLOCK_LEAD,
+    },
+    publisher::{
+        durable,
+        log::{LogReader, OpenError, ReadError},
+    },
+};
+
+/// What a rebuild did.
+#[derive(Debug)]
+pub struct Rebuilt {
+    /// Receipts that are held now.
+    pub receipts: u64,
+    /// Damaged files, under the names they have now.
+    pub set_aside: Vec<PathBuf>,
+    /// Truncated events whose receipts are lost; they count as expired.
+    pub lost: Vec<Range<Sequence>>,
+    /// No receipt is held of intents from before this time, milliseconds since the Unix epoch.
+    pub key_floor_ms: i64,
+}
+
+/// Rebuilds the receipts of a log that nobody else uses. With `forget_truncated`,
+/// receipts that are lost count as expired.
+///
+/// # Errors
+/// [`OpenError`]: without `forget_truncated` also for lost receipts of truncated
+/// events. Nothing has changed then.
+pub fn rebuild(
+    dir: &Path,
+    log: &dyn LogReader,
+    forget_truncated: bool,
+) -> Result<Rebuilt, OpenError> {
+    let Whole { files, damaged } = whole(dir, log)?;
+    let known = manifest::read(dir).ok().flatten();
+    let mut manifest = scalars(log, known, &files);
+    let first_stored = first_stored(dir, log)?;
+    let (tiles, lost) = match retired::list(dir)?.is_empty() {
+        true => tile(first_stored, &files),
+        // They are all there is of truncated events, until they have been taken over.
+        false => (Vec::new(), Vec::new()),
+    };
+    if !lost.is_empty() {
+        if !forget_truncated {
+            return Err(refused(dir, &lost));
+        }
+        manifest.key_floor_ms = manifest.key_floor_ms.max(newest_lost_ms(dir, log)?);
+        // One of them may have been of any key.
+        manifest.oldest_stated_ms = i64::MIN;
+    }
+
+    let set_aside = damaged.into_iter().map(set_aside).collect::<Result<_, _>>()?;
+    for tile in tiles {
+        let part = match tile {
+            Tile::Whole(part) => part,
+            Tile::Lost(range) => forgotten(dir, &manifest, range)?,
+        };
+        manifest.parts.push(part);
+    }
+    let path = dir.join(manifest::FILE);
+    durable::replace(&path, &manifest.encode())
+        .map_err(|error| OpenError::io("write", &path, error))?;
+    let (receipts, mut store) = open(dir, log)?;
+    store.save(&receipts).map_err(|error| open::failed(dir, error))?;
+    let (receipts, key_floor_ms) = (look(&receipts).keys(), manifest.key_floor_ms);
+    Ok(Rebuilt { receipts, set_aside, lost, key_floor_ms })
+}
+
+struct Whole {
+    /// By first sequence, of each the newest.
+    files: BTreeMap<Sequence, (Header, Part)>,
+    damaged: Vec<PathBuf>,
+}
+
+/// Tells the files that can be used from those that cannot.
+fn whole(dir: &Path, log: &dyn LogReader) -> Result<Whole, OpenError> {
+    let extent = log.extent();
+    let mut whole = Whole { files: BTreeMap::new(), damaged: Vec::new() };
+    for found in file::list(dir)? {
+        match file::read(&found.path) {
+            Ok(content)
+                if content.header.log_id == extent.log_id
+                    && content.header.first == found.first
+                    && content.header.end <= extent.next =>
+            {
+                // Generations come in rising order.
+                let part = Part::of(&content, found.generation);
+                whole.files.insert(found.first, (content.header, part));
+            }
+            Err(error @ (OpenError::Io { .. } | OpenError::Format(_))) => return Err(error),
+            Ok(_) | Err(_) => whole.damaged.push(found.path),
+        }
+    }
+    if manifest::read(dir).is_err() {
+        whole.damaged.push(dir.join(manifest::FILE));
+    }
+    Ok(whole)
+}
+
+/// What is known beside the files: each of them has it as it was when it was made.
+fn scalars(
+    log: &dyn LogReader,
+    known: Option<Manifest>,
+    files: &BTreeMap<Sequence, (Header, Part)>,
+) -> Manifest {
+    let log_id = log.extent().log_id;
+    let mut manifest = known
+        .filter(|known| known.log_id == log_id)
+        .map_or_else(|| Manifest::new(log_id), |known| Manifest { parts: Vec::new(), ..known });
+    for (header, _) in files.values() {
+        manifest.key_floor_ms = manifest.key_floor_ms.max(header.key_floor_ms);
+        manifest.clock_ms = manifest.clock_ms.max(header.clock_ms);
+        manifest.oldest_stated_ms = manifest.oldest_stated_ms.min(header.oldest_stated_ms);
+    }
+    manifest
+}
+
+enum Tile {
+    Whole(Part),
+    Lost(Range<Sequence>),
+}
+
+/// What stands for each truncated event, and what is lost of them. The receipts of
+/// stored events need no file.
+fn tile(
+    first_stored: Sequence,
+    files: &BTreeMap<Sequence, (Header, Part)>,
+) -> (Vec<Tile>, Vec<Range<Sequence>>) {
+    let (mut tiles, mut lost) = (Vec::new(), Vec::new());
+    let mut position = 0;
+    while position < first_stored {
+        if let Some((_, part)) = files.get(&position) {
+            position = part.end;
+            tiles.push(Tile::Whole(part.clone()));
+        } else {
+            let next = files.range(position..first_stored).next().map(|(first, _)| *first);
+            let hole = position..next.unwrap_or(first_stored);
+            position = hole.end;
+            lost.push(hole.clone());
+            tiles.push(Tile::Lost(hole));
+        }
+    }
+    (tiles, lost)
+}
+
+/// The oldest sequence that the log still stores; its end where there is none.
+fn first_stored(dir: &Path, log: &dyn LogReader) -> Result<Sequence, OpenError> {
+    match log.read_stored(0, 1, 0) {
+        Ok(_) => Ok(0),
+        Err(ReadError::Truncated { floor, .. }) => Ok(floor),
+        Err(error) => Err(open::unreadable(dir, error)),
+    }
+}
+
+/// No lost event's intent is newer: it was accepted before the oldest that is stored,
+/// and could lie so far ahead of the clock then.
+fn newest_lost_ms(dir: &Path, log: &dyn LogReader) -> Result<i64, OpenError> {
+    let stored = log
+        .read_stored(first_stored(dir, log)?, 1, 0)
+        .map_err(|error| open::unreadable(dir, error))?;
+    let now_ms = || Time::from_system(std::time::SystemTime::now()).unix_millis();
+    let accepted_at_ms = stored.first().map_or_else(now_ms, |entry| entry.accepted_at_ms);
+    Ok(accepted_at_ms.saturating_add(MAX_CLOCK_LEAD.as_millis() as i64))
+}
+
+/// A file that says that nothing is known of a range.
+fn forgotten(dir: &Path, manifest: &Manifest, range: Range<Sequence>) -> Result<Part, OpenError> {
+    let header = Header {
+        log_id: manifest.log_id,
+        first: range.start,
+        end: range.end,
+        rows: 0,
+        subjects: 0,
+        key_floor_ms: manifest.key_floor_ms,
+        clock_ms: manifest.clock_ms,
+        oldest_stated_ms: manifest.oldest_stated_ms,
+    };
+    let content = Content { header, receipts: Vec::new(), subjects: Vec::new() };
+    let path = file::path(dir, range.start, 0);
+    durable::replace(&path, &content.encode())
+        .map_err(|error| OpenError::io("write", &path, error))?;
+    Ok(Part::of(&content, 0))
+}
+
+/// What cannot be read is kept under a name that is not looked at.
+fn set_aside(path: PathBuf) -> Result<PathBuf, OpenError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!("damaged-{name}"));
+    fs::rename(&path, &aside).map_err(|error| OpenError::io("rename", &path, error))?;
+    Ok(aside)
+}
+
+fn refused(dir: &Path, lost: &[Range<Sequence>]) -> OpenError {
+    let count: Sequence = lost.iter().map(|range| range.end - range.start).sum();
+    let ranges: Vec<_> =
+        lost.iter().map(|range| format!("{} to {}", range.start, range.end - 1)).collect();
+    OpenError::Corrupt {
+        path: dir.display().to_string(),
+        sequence: lost.first().map_or(0, |range| range.start),
+        what: format!(
+            "the receipts of {count} truncated events are lost ({}); restore the directory from a \
+             copy, or run this again with --forget-truncated, after which late retries of their \
+             keys are refused as expired, those of keys without a time are executed as new, and \
+             subjects without later events start again at version 0",
+            ranges.join(", ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(first: Sequence, end: Sequence) -> (Sequence, (Header, Part)) {
+        let content = super::super::format::tests::content(first, end, Vec::new());
+        (first, (content.header, Part::of(&content, 0)))
+    }
+
+    #[test]
+    fn what_is_lost_lies_below_the_oldest_stored_event() {
+        let cases = [
+            ("nothing truncated", 0, vec![], None),
+            ("files of stored events are not needed", 0, vec![(0, 3)], None),
+            ("all there", 6, vec![(0, 3), (3, 6)], None),
+            ("one reaches into the log", 5, vec![(0, 3), (3, 8)], None),
+            ("none", 6, vec![], Some((0, 6))),
+            ("the first", 6, vec![(3, 6)], Some((0, 3))),
+            ("in the middle", 9, vec![(0, 3), (6, 9)], Some((3, 6))),
+            ("the last", 9, vec![(0, 3)], Some((3, 9))),
+            ("beyond the last truncated", 4, vec![(0, 3), (6, 9)], Some((3, 4))),
+        ];
+        for (case, first_stored, files, expected) in cases {
+            let files = files.into_iter().map(|(first, end)| file(first, end)).collect();
+            let (tiles, lost) = tile(first_stored, &files);
+            let lost: Vec<_> = lost.iter().map(|range| (range.start, range.end)).collect();
+            assert_eq!(lost, Vec::from_iter(expected), "{case}");
+            let end = tiles.last().map_or(0, |tile| match tile {
+                Tile::Whole(part) => part.end,
+                Tile::Lost(range) => range.end,
+            });
+            assert!(end >= first_stored, "{case}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The commands that bring a data directory back into service. Each takes the
+//! directory as a publisher would, and says what it has done.
+
+use std::path::Path;
+
+use super::{
+    data_dir::DataDir,
+    log::{
+        EventLog as _,
+        segment::{Options, SegmentLog},
+    },
+    receipts::{self, Rebuilt},
+    recover,
+};
+use crate::{process::Failure, proto::wire};
+
+/// Makes the receipts of a directory's logs anew, or those of one log.
+///
+/// # Errors
+/// [`Failure`] with one sentence; the receipts of the log it names are as they were.
+pub fn rebuild_receipts(
+    data_dir: &Path,
+    only: Option<&str>,
+    forget_truncated: bool,
+) -> Result<(), Failure> {
+    let dir = existing(data_dir)?;
+    let logs = dir.logs()?;
+    if let Some(name) = only.filter(|name| !logs.iter().any(|log| log == name)) {
+        return Err(Failure::Usage(format!("--log {name}: there is no such log")));
+    }
+    for name in logs.iter().filter(|name| only.is_none_or(|only| only == *name)) {
+        let log_dir = dir.log_dir(name)?;
+        let log = SegmentLog::open(&log_dir, Options::default())?;
+        let Rebuilt { receipts, set_aside, lost, key_floor_ms } =
+            receipts::rebuild(&log_dir, &*log.reader(), forget_truncated)?;
+        println!("log {name}: {receipts} receipts are held");
+        for path in set_aside {
+            println!("log {name}: what is damaged is kept as {}", path.display());
+        }
+        for range in &lost {
+            println!("log {name}: forgot the receipts of {} to {}", range.start, range.end - 1);
+        }
+        if !lost.is_empty() {
+            println!(
+                "log {name}: late retries of intents from before {} are refused as expired; those \
+                 of the forgotten keys without a time are executed as new; subjects without later \
+                 events start again at version 0",
+                wire::time_text(key_floor_ms)
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Takes a directory that has to be there.
+fn existing(data_dir: &Path) -> Result<DataDir, Failure> {
+    if !data_dir.is_dir() {
+        return Err(Failure::Usage(format!(
+            "--data-dir {}: no such directory",
+            data_dir.display()
+        )));
+    }
+    Ok(DataDir::open(data_dir)?)
+}
+
+/// Recovers every log of a directory that needs it.
+///
+/// # Errors
+/// [`Failure`] with one sentence; the log it names is as it was.
+pub fn recover(data_dir: &Path) -> Result<(), Failure> {
+    let dir = existing(data_dir)?;
+    for name in dir.logs()? {
+        let log_dir = dir.log_dir(&name)?;
+        if !recover::is_needed(&log_dir) {
+            println!("log {name}: no write to its disk has failed; nothing to recover");
+            continue;
+        }
+        match recover::recover(&log_dir)? {
+            Some(recover::Report { extent, torn_bytes, positions, receipts, kept }) => {
+                println!(
+                    "log {name}: recovered events {} to {}, {positions} receivers, {} receipts in \
+                     files; {torn_bytes} bytes of an unfinished write were left out; the old files \
+                     are kept as {}",
+                    extent.floor,
+                    extent.next - 1,
+                    receipts.receipts,
+                    kept.display()
+                );
+                for path in receipts.left_out {
+                    println!(
+                        "log {name}: {} is damaged and was left out: run `publisher \
+                         rebuild-receipts` next",
+                        path.display()
+                    );
+                }
+            }
+            None => println!("log {name}: holds nothing"),
+        }
+    }
+    Ok(())
+}
