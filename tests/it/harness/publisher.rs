@@ -185,6 +185,15 @@ impl Publisher {
             .run()
     }
 
+    /// Runs `publisher rebuild-receipts` over this directory.
+    pub fn rebuild_receipts(dir: &Path, flags: &[&str]) -> Ended {
+        Launch::new(env!("CARGO_BIN_EXE_publisher"))
+            .args(["rebuild-receipts", "--data-dir"])
+            .arg(dir.join("publisher"))
+            .args(flags)
+            .run()
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }

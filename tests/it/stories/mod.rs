@@ -13,6 +13,7 @@ mod outcomes;
 mod process;
 mod publish;
 mod publish_stream;
+mod receipts;
 mod replay;
 mod restore;
 mod retention;
