@@ -4,7 +4,7 @@ use bytes::Bytes;
 use counterfoil::proto::{
     chain,
     event::Time,
-    pb::{Cursor, Event, NewEvent, Receipt, new_event::Data},
+    pb::{AckOutcome, Cursor, Event, NewEvent, Outcome, Receipt, new_event::Data},
     wire,
 };
 use uuid::Builder;
@@ -78,6 +78,16 @@ pub fn cursors(receipts: &[Receipt]) -> Vec<Cursor> {
             wire::cursor_message(&cursor)
         })
         .collect()
+}
+
+/// That a receiver had to reject an event.
+pub fn rejected(sequence: i64) -> AckOutcome {
+    AckOutcome {
+        sequence,
+        outcome: Outcome::Rejected.into(),
+        reason: "no_stock".into(),
+        result: r#"{"available":0}"#.into(),
+    }
 }
 
 /// The sequences of some events.

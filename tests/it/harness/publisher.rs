@@ -19,7 +19,7 @@ use tonic::{
 use super::{
     clock::SteppedClock,
     frames::Frames,
-    ledger::Accepted,
+    ledger::{Accepted, Ledger},
     loopback,
     process::{Ended, Launch, Process, dies_at},
     wait::{DEADLINE, wait_until, within},
@@ -340,6 +340,30 @@ impl Publisher {
     pub async fn outcomes(&self, key: &str) -> Vec<(String, Outcome)> {
         let outcomes = self.receipt(key).await.outcomes;
         outcomes.into_iter().map(|told| (told.receiver.clone(), told.outcome())).collect()
+    }
+
+    /// Checks that it tells of each key what stands in a receiver's ledger, once it
+    /// has been told of the last.
+    ///
+    /// # Panics
+    /// At the first of which it tells otherwise.
+    pub async fn tells_what_was_done(&self, receiver: &str, ledger: &Ledger) {
+        if let Some(last) = ledger.rows.last() {
+            wait_until("the last outcome is known", async || {
+                (!self.outcomes(&last.key).await.is_empty()).then_some(())
+            })
+            .await;
+        }
+        for row in &ledger.rows {
+            let told = self.receipt(&row.key).await.outcomes;
+            let told: Vec<_> = told
+                .iter()
+                .map(|told| (&*told.receiver, told.outcome().as_str_name(), &*told.reason))
+                .collect();
+            let word = format!("OUTCOME_{}", row.outcome);
+            let done = (receiver, &*word, row.reason.as_deref().unwrap_or_default());
+            assert_eq!(told, [done], "sequence {}", row.sequence);
+        }
     }
 
     /// What it has noted of a receiver.

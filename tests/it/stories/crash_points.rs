@@ -65,6 +65,7 @@ async fn publisher_dies_at(point: &str, after: u32) {
     let ledger = receiver.ledger();
     assert_eq!(ledger.rows.len() as i64, next);
     ledger.check(&accepted, Some(next - 1));
+    publisher.tells_what_was_done("receiver", &ledger).await;
 }
 
 /// Places that are passed when receipts expire; the others come with every event.
@@ -182,6 +183,7 @@ async fn receiver_dies_at(point: &str, after: u32) {
     let ledger = pair.settles().await;
     ledger.check(&accepted, None);
     assert_eq!(ledger.rows.len(), accepted.len());
+    pair.publisher.tells_what_was_done("receiver", &ledger).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,7 +19,7 @@ use serde_json::{Value as Json, json};
 use tonic::Status;
 
 use crate::harness::{
-    events::{adjusted, adjustments, cursors, event, reserved},
+    events::{adjusted, adjustments, cursors, event, rejected, reserved},
     fake_publisher::{FakePublisher, History, after},
     pair::{Pair, directory},
     process::Launch,
@@ -69,15 +69,6 @@ async fn fates_are_known(publisher: &Publisher, receiver: &str) {
 /// The same as [`Publisher::outcomes`], for comparison.
 fn by(receiver: &str, outcome: Outcome) -> (String, Outcome) {
     (receiver.to_owned(), outcome)
-}
-
-fn rejected(sequence: i64) -> AckOutcome {
-    AckOutcome {
-        sequence,
-        outcome: Outcome::Rejected.into(),
-        reason: "no_stock".into(),
-        result: r#"{"available":0}"#.into(),
-    }
 }
 
 async fn session(publisher: &Publisher, receiver: &str) -> i64 {

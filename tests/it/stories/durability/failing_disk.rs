@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use counterfoil::proto::{
-    pb::{LogState, Receipt, ReceiverState, ReplayRequest, StartAt, replay_request::Start},
+    pb::{
+        LogState, Outcome, Receipt, ReceiverState, ReplayRequest, StartAt, replay_request::Start,
+    },
     refusal::Reason,
 };
 use tonic_health::pb::{
@@ -13,7 +15,7 @@ use tonic_health::pb::{
 };
 
 use crate::harness::{
-    events::{adjusted, adjustments, cursors},
+    events::{adjusted, adjustments, cursors, rejected},
     fake_publisher::{FakePublisher, History, after},
     ledger::Accepted,
     pair::directory,
@@ -47,6 +49,8 @@ struct Answered {
     receipts: Vec<Receipt>,
     /// The highest sequence of which an ack was answered.
     acked: i64,
+    /// The highest of which a report was.
+    reported: i64,
 }
 
 impl Answered {
@@ -78,11 +82,13 @@ impl Answered {
         };
         let session = frames.started.session.expect("always set");
         frames.until_caught_up().await.expect("reads go on");
-        for cursor in cursors(&self.receipts) {
-            match publisher.ack("r", session, &cursor).await {
+        for (sequence, cursor) in (0..).zip(cursors(&self.receipts)) {
+            let told = vec![rejected(sequence)];
+            match publisher.reports("r", session, &cursor, told).await {
                 Ok(answer) => {
                     let acked = answer.acked.and_then(|cursor| cursor.sequence);
                     self.acked = acked.expect("a sequence");
+                    self.reported = answer.reported_sequence.expect("always set");
                 }
                 Err(status) => drop(refused(Err::<(), _>(status), Reason::LogHalted)),
             }
@@ -96,6 +102,10 @@ impl Answered {
             let found = found.expect("an acknowledged event is missing");
             assert_eq!(found.sequence, receipt.sequence);
             assert_eq!(found.fingerprint, receipt.fingerprint);
+            if receipt.sequence <= Some(self.reported) {
+                let told = publisher.outcomes(&receipt.key).await;
+                assert_eq!(told, [("r".to_owned(), Outcome::Rejected)], "{}", receipt.key);
+            }
         }
         let acked = publisher.acked("r").await.and_then(|cursor| cursor.sequence);
         assert!(acked.unwrap_or(-1) >= self.acked, "{acked:?}, and {} was answered", self.acked);
@@ -134,12 +144,13 @@ async fn publisher_fails_at(config: &str, calls: &str, n: usize) -> bool {
     let (only, inject) = (format!("trace={calls}"), format!("inject={calls}:error=EIO:when={n}"));
     let mut options = vec!["-e", &only, "-e", &inject];
     // Writes go to sockets and pipes, too: only those to these files are counted.
-    let files = ["00000000000000000000.seg", "positions"].map(|name| data.join(name));
+    let first_files = ["00000000000000000000.seg", "00000000000000000000.outcomes", "positions"];
+    let files = first_files.map(|name| data.join(name));
     if calls.contains("write") {
         let files = files.iter().map(|file| file.to_str().expect("a path of ours"));
         options.extend(files.flat_map(|file| ["-P", file]));
     }
-    let mut answered = Answered { receipts: vec![first], acked: -1 };
+    let mut answered = Answered { receipts: vec![first], acked: -1, reported: -1 };
     match again.clone().wrapped(strace(&trace, &options)).try_start() {
         Err(ended) => assert!(matches!(ended.code(), Some(1 | 3)), "{ended:?}"),
         Ok(mut publisher) => {
