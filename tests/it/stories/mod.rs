@@ -3,6 +3,7 @@
 mod ack;
 mod api;
 mod apply;
+mod client;
 mod crash_points;
 mod durability;
 mod fingerprint;
