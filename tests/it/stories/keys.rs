@@ -2,10 +2,10 @@
 //! a late retry is refused and never executed twice, and time decides by one clock
 //! that never goes back.
 
-use std::{collections::HashSet, path::PathBuf};
+use std::collections::HashSet;
 
 use counterfoil::proto::{
-    pb::{Event, GetReceiptRequest, NewEvent, PublishOutcome, Receipt, ReceiptState},
+    pb::{GetReceiptRequest, NewEvent, PublishOutcome, Receipt, ReceiptState},
     refusal::Reason,
     wire::checked_time,
 };
@@ -15,7 +15,7 @@ use tokio::{sync::watch, task::JoinSet};
 use crate::harness::{
     chance::Chance,
     clock::{HOUR_MS, SteppedClock},
-    events::{adjusted, at_version, first_attempted, sequences, uuid_v7, without_outcome},
+    events::{adjusted, at_version, first_attempted, uuid_v7, without_outcome},
     files,
     pair::directory,
     publish_stream::PublishStream,
@@ -425,40 +425,4 @@ async fn a_time_from_the_future_is_refused() {
         refused(stream.publish(request).await, Reason::InvalidField);
     }
     assert_eq!(publisher.log().await.next_sequence, Some(0));
-}
-
-/// What is looked up by key, on the disk of a publisher that does not run.
-fn index_files(publisher: &Publisher) -> Vec<PathBuf> {
-    let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let of_receipts = |path: &PathBuf| name(path).is_some_and(|name| name.ends_with("receipts"));
-    let mut found = files::below(publisher.dir());
-    found.retain(of_receipts);
-    found
-}
-
-/// Lost index files are noticed, and built anew from what is still there.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lost_index_is_refused_and_rebuilt_by_the_command_that_is_named() {
-    let dir = directory();
-    let clock = SteppedClock::new(dir.path());
-    let config = "[logs.main]\nsegment_bytes = 1\nkey_window = \"24h\"\n";
-    let setup = Publisher::at(dir.path()).clock(&clock).config(config);
-    let publisher = setup.clone().start();
-    let intents: Vec<_> = (0..5).map(|n| adjusted(&format!("order-{n}"), "x", 1)).collect();
-    let receipts = publisher.publish(intents.clone()).await.expect("accepted");
-    let files = index_files(&publisher);
-    assert!(!files.is_empty(), "{:?}", files::below(publisher.dir()));
-    let address = publisher.address;
-    assert_eq!(publisher.terminate().code(), Some(0));
-
-    // Nothing has been truncated: the log has it all.
-    for file in &files {
-        std::fs::remove_file(file).expect("removed");
-    }
-    let publisher = setup.listen(address).start();
-    for (intent, first) in intents.iter().zip(&receipts) {
-        is_known(first, &publisher.accepts(intent.clone()).await);
-    }
-    let everything: Vec<Event> = publisher.everything().await;
-    assert_eq!(sequences(&everything), (0..5).collect::<Vec<_>>());
 }

@@ -6,12 +6,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use counterfoil::proto::pb::{PublishOutcome, Receipt, ReceiptState};
+use counterfoil::proto::{
+    pb::{PublishOutcome, Receipt, ReceiptState},
+    refusal::Reason,
+};
 
 use crate::harness::{
-    events::adjusted,
+    clock::{HOUR_MS, SteppedClock},
+    events::{adjusted, adjustments, uuid_v7, without_outcome},
+    files::segments,
     pair::directory,
     publisher::{Publisher, Setup},
+    refusal::refused,
     wait::wait_until,
 };
 
@@ -93,4 +99,56 @@ async fn receipts_that_are_lost_are_given_up_only_when_told_so() {
     assert_eq!(publisher.receipt("k0").await.state(), ReceiptState::Expired);
     let next = publisher.accepts(adjusted("k4", "camera", 1)).await;
     assert_eq!(next.subject_version, Some(5), "a later event has told the version");
+}
+
+/// Where nothing has been truncated, the log tells it all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_log_makes_lost_receipts_anew_by_itself() {
+    let dir = directory();
+    let publisher = Publisher::start(dir.path());
+    let receipts = publisher.publish(adjustments("k", 5)).await.expect("accepted");
+    let successor = publisher.successor();
+    publisher.terminate();
+    for file in files(dir.path()) {
+        fs::remove_file(file).expect("removed");
+    }
+    fs::remove_file(dir.path().join("publisher/logs/main/receipts")).expect("removed");
+    let publisher = successor.start();
+    let repeats = publisher.publish(adjustments("k", 5)).await.expect("known");
+    for (repeat, first) in repeats.iter().zip(&receipts) {
+        assert_eq!(repeat.outcome(), PublishOutcome::Duplicate);
+        assert_eq!(without_outcome(repeat), without_outcome(first));
+    }
+    assert_eq!(publisher.log().await.next_sequence, Some(5));
+}
+
+/// The way back may forget, but executes nothing twice that has a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_up_is_no_new_intent() {
+    let dir = directory();
+    let clock = SteppedClock::new(dir.path());
+    let publisher = Publisher::at(dir.path()).clock(&clock).config(RESTLESS).start();
+    let given_up = adjusted(&uuid_v7(clock.now_ms(), 1), "camera", 1);
+    publisher.accepts(given_up.clone()).await;
+    clock.stands_ahead(HOUR_MS);
+    let kept = publisher.accepts(adjusted("k", "camera", 1)).await;
+    wait_until("the first segment is gone", async || {
+        (segments(publisher.dir()).len() == 1).then_some(())
+    })
+    .await;
+    let successor = publisher.successor();
+    publisher.terminate();
+    for file in files(dir.path()) {
+        fs::remove_file(file).expect("removed");
+    }
+    refuses(&successor);
+    let rebuilt = Publisher::rebuild_receipts(dir.path(), &["--forget-truncated"]);
+    assert_eq!(rebuilt.code(), Some(0), "{rebuilt:?}");
+
+    let publisher = successor.start();
+    refused(publisher.publish(vec![given_up.clone()]).await, Reason::KeyExpired);
+    assert_eq!(publisher.receipt(&given_up.key).await.state(), ReceiptState::Expired);
+    let repeat = publisher.accepts(adjusted("k", "camera", 1)).await;
+    assert_eq!(without_outcome(&repeat), without_outcome(&kept));
+    assert_eq!(publisher.log().await.next_sequence, Some(2));
 }
