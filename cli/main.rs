@@ -2,6 +2,7 @@
 //! contract, and nothing of the files of either service.
 
 mod arguments;
+mod bench;
 mod demo;
 mod event_json;
 mod failure;
@@ -9,6 +10,7 @@ mod health;
 mod link;
 mod numbers;
 mod output;
+mod process;
 mod publish;
 mod receipt;
 mod status;
@@ -29,6 +31,7 @@ async fn main() -> ExitCode {
         Command::Status(arguments) => status::run(arguments).await,
         Command::Receipt(arguments) => receipt::run(arguments).await,
         Command::Health(arguments) => health::run(arguments).await,
+        Command::Bench(arguments) => bench::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
     };
     match ended {

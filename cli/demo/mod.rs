@@ -2,7 +2,6 @@
 //! death between commit and ack, and figures that somebody else worked out.
 
 mod ledger;
-mod process;
 mod totals;
 
 use std::{
@@ -20,7 +19,6 @@ use counterfoil::proto::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::process::{Pair, Service};
 use self::totals::Totals;
 use crate::{
     arguments,
@@ -28,6 +26,7 @@ use crate::{
     link,
     numbers::{grouped, rate},
     output::say,
+    process::{self, Pair, Service},
     publish,
 };
 
@@ -45,7 +44,7 @@ const NOWHERE: &str = "http://127.0.0.1:1";
 /// when a part of the story does not come about.
 pub async fn run(arguments: arguments::Demo) -> Result<ExitCode, Failure> {
     let expected = Totals::read(&arguments.events.with_extension("totals.json"))?;
-    let mut pair = Pair::new()?;
+    let mut pair = Pair::new(&std::env::temp_dir())?;
     let told = tokio::select! {
         told = story(&mut pair, &arguments.events, &expected) => {
             if told.is_err() {

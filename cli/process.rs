@@ -1,10 +1,10 @@
 //! The two services as child processes in a directory of their own. Whatever
-//! way the demo ends, none of it is left behind.
+//! way the command ends, none of it is left behind.
 
 use std::{
     env, fs,
     os::unix::process::ExitStatusExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -57,12 +57,12 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// An empty directory, nothing running.
+    /// An empty directory within another one, nothing running.
     ///
     /// # Errors
     /// [`Failure::Runtime`] when the directory cannot be made.
-    pub fn new() -> Result<Self, Failure> {
-        let directory = env::temp_dir().join(format!("counterfoil-demo-{}", uuid::Uuid::new_v4()));
+    pub fn new(within: &Path) -> Result<Self, Failure> {
+        let directory = within.join(format!("counterfoil-{}", uuid::Uuid::new_v4()));
         fs::create_dir(&directory).map_err(|error| {
             Failure::Runtime(format!("{}: cannot be made: {error}", directory.display()))
         })?;
@@ -108,7 +108,7 @@ impl Pair {
         let program = own.with_file_name(name);
         if !program.is_file() {
             return Err(wrong(format!(
-                "{} is missing; build all programs: cargo build --release --features failpoints --bins",
+                "{} is missing; build all programs: cargo build --release --bins",
                 program.display()
             )));
         }
@@ -139,6 +139,11 @@ impl Pair {
     /// Where the publisher listens.
     pub fn publisher_url(&self) -> String {
         url(&self.publisher)
+    }
+
+    /// The publisher's process, while it runs.
+    pub fn publisher_pid(&self) -> Option<u32> {
+        self.publisher.as_ref().and_then(|running| running.child.id())
     }
 
     /// Where the receiver listens.
