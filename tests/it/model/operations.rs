@@ -202,7 +202,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => clock_step().prop_map(Operation::SetClock),
         1 => (any::<bool>(), option::weighted(0.4, key_window()), option::weighted(0.3, max_untimed_keys()))
             .prop_map(|(kill, key_window, max_untimed_keys)| Operation::Restart { kill, key_window, max_untimed_keys }),
-        2 => (sample::select(crash::PUBLISHER.to_vec()), 0..12_u32)
+        4 => (sample::select(crash::PUBLISHER.to_vec()), 0..4_u32)
             .prop_map(|(point, after)| Operation::Arm { point, after }),
     ]
 }

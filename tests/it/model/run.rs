@@ -12,6 +12,7 @@ use std::{
 };
 
 use counterfoil::proto::{
+    crash,
     event::Time,
     pb::{GetReceiptRequest, ReplayRequest, StartAt, replay_request::Start},
     refusal::{Reason, reason_of},
@@ -30,6 +31,7 @@ use crate::harness::{
     clock::{HOUR_MS, SteppedClock},
     events::{adjusted, at_version},
     pair::directory,
+    process::Ended,
     publish_stream::{self, PublishStream},
     publisher::{Publisher, Setup, publish},
     refusal::refused,
@@ -433,9 +435,14 @@ impl<'a> Run<'a> {
     async fn revive(&mut self) {
         assert!(self.may_die, "the publisher is gone: {}", self.publisher.process.said());
         let ended = self.publisher.process.ended();
-        assert!(ended.by_signal(), "{ended:?}");
-        self.tally.count("deaths");
+        self.has_died(&ended);
         self.start(None).await;
+    }
+
+    fn has_died(&self, ended: &Ended) {
+        assert!(ended.by_signal(), "{ended:?}");
+        let point = crash::PUBLISHER.iter().find(|point| ended.stderr.contains(*point));
+        self.tally.count(format!("death: {}", point.unwrap_or(&"kill -9")));
     }
 
     /// Starts the successor of a dead publisher. One that dies on its way is followed
@@ -456,8 +463,7 @@ impl<'a> Run<'a> {
                 }
                 Err(ended) => ended,
             };
-            assert!(ended.by_signal(), "{ended:?}");
-            self.tally.count("deaths");
+            self.has_died(&ended);
             self.model.restarts();
         }
         self.publisher = self.setup.clone().start();

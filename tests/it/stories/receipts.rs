@@ -152,3 +152,46 @@ async fn what_was_given_up_is_no_new_intent() {
     assert_eq!(without_outcome(&repeat), without_outcome(&kept));
     assert_eq!(publisher.log().await.next_sequence, Some(2));
 }
+
+/// Truncation leaves many small files, and expiry fewer receipts in them: they are
+/// made few again, and none of what is held is lost on the way.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_small_files_become_few_and_keep_what_is_held() {
+    const ROUNDS: u16 = 40;
+    let dir = directory();
+    let clock = SteppedClock::new(dir.path());
+    let config = format!("{RESTLESS}key_window = \"10h\"\n");
+    let mut publisher = Publisher::at(dir.path()).clock(&clock).config(&config).start();
+    let mut first = Vec::new();
+    let mut last_ms = 0;
+    for round in 0..ROUNDS {
+        clock.stands_ahead(i64::from(round) * HOUR_MS);
+        last_ms = clock.now_ms();
+        for key in [format!("order-{round}"), uuid_v7(last_ms, round)] {
+            first.push(publisher.accepts(adjusted(&key, "camera", 1)).await);
+        }
+        // Each start looks at once for what may go.
+        publisher.process.kill();
+        publisher = publisher.restart();
+    }
+    wait_until("the files are few", async || (files(dir.path()).len() < 20).then_some(())).await;
+    wait_until("what has expired is forgotten", async || {
+        let keys = publisher.log().await.keys.expect("always set");
+        (keys <= i64::from(ROUNDS) + 11).then_some(())
+    })
+    .await;
+    publisher = publisher.restart();
+    for (n, receipt) in first.iter().enumerate() {
+        let repeat = publisher.publish(vec![adjusted(&receipt.key, "camera", 1)]).await;
+        let is_untimed = n % 2 == 0;
+        if is_untimed || n / 2 > usize::from(ROUNDS) - 10 {
+            let repeat = repeat.expect("held").remove(0);
+            assert_eq!(without_outcome(&repeat), without_outcome(receipt));
+        } else if n / 2 < usize::from(ROUNDS) - 12 {
+            refused(repeat, Reason::KeyExpired);
+        }
+    }
+    let next = adjusted(&uuid_v7(last_ms, 99), "camera", 1);
+    let receipt = publisher.accepts(next).await;
+    assert_eq!(receipt.subject_version, Some(2 * i64::from(ROUNDS) + 1));
+}
