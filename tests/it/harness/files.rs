@@ -17,8 +17,13 @@ pub fn below(dir: &Path) -> Vec<PathBuf> {
 
 /// The segment files below a publisher's directory, oldest first.
 pub fn segments(data_dir: &Path) -> Vec<PathBuf> {
-    let mut files = below(data_dir);
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
+    with_extension(data_dir, "seg")
+}
+
+/// The files of one kind below a directory, sorted.
+pub fn with_extension(dir: &Path, wanted: &str) -> Vec<PathBuf> {
+    let mut files = below(dir);
+    files.retain(|path| path.extension().is_some_and(|extension| extension == wanted));
     files
 }
 

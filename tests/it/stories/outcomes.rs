@@ -12,15 +12,20 @@ use std::{
 use counterfoil::proto::{
     crash::{PUBLISHER_AFTER_OUTCOMES, RECEIVER_AFTER_COMMIT},
     limits::MAX_ACK_OUTCOMES,
-    pb::{AckOutcome, AckRequest, NewEvent, Outcome, ReceiverOutcome, ReplayRequest},
+    pb::{
+        AckOutcome, AckRequest, NewEvent, Outcome, ReceiptState, ReceiverOutcome, ReplayRequest,
+        replay_request::Start,
+    },
     refusal::Reason,
 };
 use serde_json::{Value as Json, json};
 use tonic::Status;
 
 use crate::harness::{
-    events::{adjusted, adjustments, cursors, event, rejected, reserved},
+    clock::{HOUR_MS, SteppedClock},
+    events::{adjusted, adjustments, cursors, event, first_attempted, rejected, reserved},
     fake_publisher::{FakePublisher, History, after},
+    files,
     pair::{Pair, directory},
     process::Launch,
     publisher::Publisher,
@@ -140,6 +145,68 @@ async fn a_fate_is_known_for_as_long_as_its_receipt() {
     fates_are_known(&publisher, "receiver").await;
 }
 
+/// A key whose receipt has expired is taken for another intent; receivers remember
+/// the first, and the caller learns it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_keys_second_intent_is_rejected_and_its_caller_learns_it() {
+    let dir = directory();
+    let clock = SteppedClock::new(dir.path());
+    let config = "[logs.main]\nkey_window = \"24h\"\n";
+    let publisher = Publisher::at(dir.path()).clock(&clock).config(config).start();
+    let receiver = Receiver::start(dir.path(), &publisher.url());
+    let pair = Pair { receiver, publisher, dir };
+    let intent = || first_attempted(adjusted("order", "camera", 5), clock.now_ms());
+    pair.carries(vec![intent()]).await;
+    assert_eq!(pair.publisher.outcomes("order").await, [by("receiver", Outcome::Applied)]);
+
+    clock.stands_ahead(25 * HOUR_MS);
+    let receipt = wait_until("the receipt has expired", async || {
+        let receipt = pair.publisher.receipt("order").await;
+        (receipt.state() == ReceiptState::Expired).then_some(receipt)
+    })
+    .await;
+    assert_eq!(receipt.outcomes, []);
+    let receipts = pair.carries(vec![intent()]).await;
+    let receipt = pair.publisher.receipt("order").await;
+    assert_eq!(receipt.receipt.and_then(|found| found.sequence), receipts[0].sequence);
+    let told = &receipt.outcomes[0];
+    assert_eq!((told.outcome(), &*told.reason), (Outcome::Rejected, "key_conflict"));
+}
+
+/// What nobody can ask for any more takes no room.
+#[tokio::test(flavor = "multi_thread")]
+async fn outcomes_go_with_the_last_receipt_of_their_block() {
+    let dir = directory();
+    let clock = SteppedClock::new(dir.path());
+    // Events are truncated, and segments given back, so that receipts have files.
+    let config = "[logs.main]\nkey_window = \"24h\"\nmax_age = \"1h\"\nsegment_bytes = 1\n";
+    let publisher = Publisher::at(dir.path()).clock(&clock).config(config).start();
+    let now_ms = clock.now_ms();
+    let mut receipts = Vec::new();
+    for batch in 0..17 {
+        let events = adjustments(&format!("k{batch}"), 1_000);
+        let timed = events.into_iter().map(|event| first_attempted(event, now_ms));
+        receipts.extend(publisher.publish(timed.collect()).await.expect("accepted"));
+    }
+    let session = session(&publisher, "r").await;
+    let (last, cursor) = (receipts.len() as i64 - 1, cursors(&receipts).pop());
+    let outcomes = vec![rejected(3), rejected(last)];
+    publisher.reports("r", session, &cursor.expect("the last"), outcomes).await.expect("kept");
+    let data = publisher.dir().to_owned();
+    let blocks = || files::with_extension(&data, "outcomes").len();
+    assert_eq!(blocks(), 2, "of the first block, and of the one that is being filled");
+
+    clock.stands_ahead(25 * HOUR_MS);
+    wait_until("no receipt is held", async || {
+        (publisher.log().await.keys == Some(0)).then_some(())
+    })
+    .await;
+    let again = publisher.successor().clock(&clock);
+    assert_eq!(publisher.terminate().code(), Some(0));
+    let _publisher = again.start();
+    wait_until("the first block's are gone", async || (blocks() == 1).then_some(())).await;
+}
+
 /// An older copy of the database does its work again, and comes to the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_receiver_reports_again_what_it_does_again() {
@@ -175,7 +242,7 @@ async fn what_a_restored_receiver_does_otherwise_replaces_what_it_had_said() {
     publisher.reports("r", first, &cursors[5], outcomes).await.expect("kept");
     let again = ReplayRequest {
         receiver: "r".into(),
-        start: Some(counterfoil::proto::pb::replay_request::Start::After(cursors[2].clone())),
+        start: Some(Start::After(cursors[2].clone())),
         ..Default::default()
     };
     let started = publisher.replay(again).await.expect("admitted").started;

@@ -3,13 +3,13 @@
 use std::{fs, io::Write as _, process::Command};
 
 use counterfoil::proto::{
-    pb::{LogState, ReceiverState},
+    pb::{LogState, Outcome, ReceiverState, ReplayRequest},
     refusal::Reason,
 };
 use tempfile::TempDir;
 
 use crate::harness::{
-    events::{adjusted, adjustments},
+    events::{adjusted, adjustments, cursors, rejected},
     pair::{Pair, directory},
     publisher::Publisher,
     receiver::Receiver,
@@ -93,6 +93,32 @@ async fn a_full_disk_refuses_publishes_keeps_reads_and_heals() {
     assert_eq!(receipt.sequence, Some(accepted));
     let publisher = publisher.restart();
     assert_eq!(publisher.everything().await.len() as i64, accepted + 1);
+}
+
+/// What cannot be kept is not answered for, and not told of.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_refuses_reports_and_they_are_taken_once_there_is_room() {
+    let Some(disk) = SmallDisk::mount() else {
+        skip!("no file system can be mounted here");
+    };
+    let publisher = Publisher::start(disk.at.path());
+    let receipts = publisher.publish(adjustments("k", 2)).await.expect("accepted");
+    let cursors = cursors(&receipts);
+    let request = ReplayRequest { receiver: "r".into(), ..Default::default() };
+    let started = publisher.replay(request).await.expect("admitted").started;
+    let session = started.session.expect("always set");
+    disk.fill();
+    for _ in 0..3 {
+        let report = publisher.reports("r", session, &cursors[1], vec![rejected(1)]).await;
+        assert_eq!(refused(report, Reason::LogFull).numbers["limit"], "disk");
+        assert_eq!(publisher.outcomes("k-1").await, []);
+        assert_eq!(publisher.log().await.state(), LogState::Active);
+    }
+    disk.free();
+    publisher.reports("r", session, &cursors[1], vec![rejected(1)]).await.expect("kept");
+    let publisher = publisher.restart();
+    assert_eq!(publisher.outcomes("k-0").await, [("r".to_owned(), Outcome::Applied)]);
+    assert_eq!(publisher.outcomes("k-1").await, [("r".to_owned(), Outcome::Rejected)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
