@@ -120,6 +120,7 @@ fn one_history(seed: u64, tally: &Tally) -> Result<(), String> {
     let config = Config {
         cases: 1,
         failure_persistence: None,
+        max_shrink_iters: u32::MAX - 1,
         max_shrink_time: SHRINKING_MS,
         ..Config::default()
     };
