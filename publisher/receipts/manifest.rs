@@ -129,7 +129,7 @@ impl Part {
     }
 
     /// Whether a file that starts so is this part's.
-    pub fn is(&self, header: &Header) -> bool {
+    pub fn matches(&self, header: &Header) -> bool {
         (self.first, self.end, self.rows, self.subjects)
             == (header.first, header.end, header.rows, header.subjects)
     }

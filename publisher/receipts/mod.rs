@@ -18,6 +18,7 @@
 mod copy;
 mod file;
 mod fold;
+mod forget;
 mod format;
 mod index;
 mod manifest;

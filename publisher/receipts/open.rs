@@ -3,6 +3,7 @@
 //! that no receipt is missing.
 
 use std::{
+    collections::HashSet,
     fs::{self, File},
     path::{Path, PathBuf},
     sync::{Arc, RwLock},
@@ -12,7 +13,6 @@ use super::{
     Accepted, Names, Receipts, Shared, Store, change, file, fold, look,
     manifest::{self, Manifest},
     retired::{self, Row},
-    store,
 };
 use crate::{
     proto::event::{Sequence, intent_time_ms},
@@ -48,7 +48,7 @@ pub fn open(dir: &Path, log: &dyn LogReader) -> Result<(Shared, Store), OpenErro
         // Before the first file, so that one without a manifest has lost it.
         store.write(&receipts.manifest).map_err(|error| failed(dir, error))?;
     }
-    store::remove_unnamed(dir, &receipts.manifest)?;
+    remove_unnamed(dir, &receipts.manifest)?;
     let receipts = Arc::new(RwLock::new(receipts));
     import(dir, &retired, &receipts, &mut store)?;
     catch_up(dir, log, &receipts, &mut store)?;
@@ -85,7 +85,7 @@ fn load(receipts: &mut Receipts) -> Result<(), OpenError> {
     for part in parts {
         let path = file::path(&receipts.dir, part.first, part.generation);
         let (header, sections) = file::read_sections(&path)?;
-        if !part.is(&header) || header.log_id != receipts.manifest.log_id {
+        if !part.matches(&header) || header.log_id != receipts.manifest.log_id {
             return Err(OpenError::Damaged {
                 path: path.display().to_string(),
                 what: format!(
@@ -127,6 +127,22 @@ fn check_reach(
         }),
         Err(error) => Err(unreadable(dir, error)),
     }
+}
+
+/// Removes receipts files that a manifest does not name.
+///
+/// # Errors
+/// [`OpenError::Io`].
+fn remove_unnamed(dir: &Path, manifest: &Manifest) -> Result<(), OpenError> {
+    let named: HashSet<_> =
+        manifest.parts.iter().map(|part| (part.first, part.generation)).collect();
+    for found in file::list(dir)? {
+        if !named.contains(&(found.first, found.generation)) {
+            fs::remove_file(&found.path)
+                .map_err(|error| OpenError::io("remove", &found.path, error))?;
+        }
+    }
+    Ok(())
 }
 
 /// Keeps what format 1 left in files of this one.
