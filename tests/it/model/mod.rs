@@ -1,13 +1,15 @@
 //! What Publish must answer, told by a reference that remembers everything: the
 //! whole history is one list, and every question is answered by looking through it.
-//! [`operations`] makes histories up, [`run`] lives them on real publishers, [`check`]
-//! compares each answer. Pure: knows nothing of processes, files and real time.
+//! [`operations`] makes histories up, [`live`] lives one on a real publisher, [`check`]
+//! compares each answer, [`run`] does so again and again. Pure: knows nothing of
+//! processes, files and real time.
 //!
 //! Time goes in whole hours since the history began. Clocks, windows and ages are
 //! whole hours, an intent is of the middle of an hour: so nothing ever lies within
 //! half an hour of a bound, and the real minutes that pass meanwhile decide nothing.
 
 mod check;
+mod live;
 mod operations;
 mod run;
 

@@ -1,34 +1,25 @@
 //! What a producer may rely on who keeps many requests in flight on one stream: the
 //! same as with Publish, request by request.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+mod broken;
+mod slow;
 
 use counterfoil::proto::{
-    limits::{MAX_BATCH_EVENTS, MAX_CALLS, MAX_STREAM_REQUESTS},
-    pb::{NewEvent, PublishOutcome, PublishRequest, PublishStreamResponse, Receipt},
-    refusal::{Reason, reason_of},
+    limits::MAX_CALLS,
+    pb::{NewEvent, PublishOutcome, Receipt},
+    refusal::Reason,
 };
 use serde_json::Value as Json;
-use tokio::{
-    sync::mpsc,
-    task::{JoinHandle, JoinSet},
-};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tokio::task::JoinSet;
 
 use crate::harness::{
-    events::{adjusted, adjustments, at_version, blob, event, sequences, without_outcome},
+    events::{adjusted, at_version, blob, event, without_outcome},
     pair::directory,
     process::Launch,
-    proxy::Proxy,
     publish_stream::{Answer, PublishStream},
-    publisher::{Publisher, client, publish, small_windows},
+    publisher::{Publisher, client, publish},
     refusal::refused,
     tools::{has, skip},
-    wait::wait_until,
 };
 
 /// A stream to a publisher.
@@ -249,124 +240,6 @@ async fn duplicates_in_flight_make_one_append_and_one_receipt() {
     assert_eq!(publisher.log().await.next_sequence, Some(60));
 }
 
-/// Repeats every request on a new stream: each has one place, and what was answered
-/// before is answered so again.
-async fn repeats(publisher: &Publisher, requests: &[Vec<NewEvent>], before: &[Vec<Receipt>]) {
-    let mut stream = stream(publisher).await;
-    for request in requests {
-        stream.send(request.clone());
-    }
-    let mut next = 0;
-    for (n, request) in requests.iter().enumerate() {
-        let receipts = stream.answer().await.expect("accepted, now or before");
-        assert_eq!(receipts.len(), request.len());
-        assert_eq!(place(&receipts), next, "in the order of the requests, without a hole");
-        next += request.len() as i64;
-        if let Some(first) = before.get(n) {
-            assert_eq!(receipts[0].outcome(), PublishOutcome::Duplicate);
-            assert_eq!(without_outcomes(&receipts), without_outcomes(first));
-        }
-    }
-    assert_eq!(publisher.log().await.next_sequence, Some(next), "each event once");
-    assert_eq!(sequences(&publisher.everything().await), (0..next).collect::<Vec<_>>());
-}
-
-/// Sends requests and reads answers until so many have come, then lets something happen
-/// and reads on to the break.
-async fn interrupted(
-    mut stream: PublishStream,
-    requests: &[Vec<NewEvent>],
-    after: usize,
-    interrupt: impl FnOnce(),
-) -> (Vec<Vec<Receipt>>, Status) {
-    for request in requests {
-        stream.send(request.clone());
-    }
-    let mut answered = Vec::new();
-    while answered.len() < after {
-        answered.push(stream.answer().await.expect("accepted"));
-    }
-    interrupt();
-    loop {
-        match stream.next().await {
-            Ok(Some(answer)) => answered.push(answer.expect("accepted")),
-            Ok(None) => panic!("the stream has ended OK after {} answers", answered.len()),
-            Err(status) => return (answered, status),
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_cut_leaves_each_request_with_its_receipt_or_without_a_trace() {
-    for after in [0, 1, 700] {
-        let dir = directory();
-        let publisher = Publisher::start(dir.path());
-        let proxy = Proxy::to(publisher.address).await;
-        let stream = PublishStream::open(&client(proxy.address)).await.expect("a stream");
-        let requests = requests("k", 5_000);
-        let (answered, _) = interrupted(stream, &requests, after, || proxy.cut()).await;
-        assert!(answered.len() < requests.len(), "it was cut amid the requests");
-        // What was taken in may still be on its way: the repeats meet it there.
-        repeats(&publisher, &requests, &answered).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_publisher_leaves_each_request_with_its_receipt_or_without_a_trace() {
-    for after in [0, 300, 1_500] {
-        let dir = directory();
-        let mut publisher = Publisher::start(dir.path());
-        let stream = stream(&publisher).await;
-        let requests = requests("k", 10_000);
-        let kill = || publisher.process.kill();
-        let (answered, _) = interrupted(stream, &requests, after, kill).await;
-        assert!(answered.len() < requests.len(), "it was killed amid the requests");
-        let publisher = publisher.restart();
-        let next = publisher.log().await.next_sequence.expect("always set") as usize;
-        let ends = requests.iter().scan(0, |end, request| {
-            *end += request.len();
-            Some(*end)
-        });
-        let ends: Vec<_> = [0].into_iter().chain(ends).collect();
-        assert!(ends[answered.len()..].contains(&next), "{next} events: a part of a request");
-        repeats(&publisher, &requests, &answered).await;
-    }
-}
-
-/// Told to end, a publisher answers what it has taken in.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stream_of_an_ending_publisher_is_answered_and_ends_shutting_down() {
-    let dir = directory();
-    let mut publisher = Publisher::start(dir.path());
-    let stream = stream(&publisher).await;
-    let requests = requests("k", 10_000);
-    let tell = || publisher.process.tell_to_end();
-    let (answered, status) = interrupted(stream, &requests, 200, tell).await;
-    assert_eq!(reason_of(&status), Some(Reason::ShuttingDown), "{status:?}");
-    assert_eq!(publisher.process.ended().code(), Some(0));
-    let publisher = publisher.restart();
-    let events: usize = answered.iter().map(Vec::len).sum();
-    assert_eq!(
-        publisher.log().await.next_sequence,
-        Some(events as i64),
-        "everything that was taken in has been answered"
-    );
-    repeats(&publisher, &requests, &answered).await;
-}
-
-/// A quiet stream does not keep the process from ending.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_quiet_stream_ends_shutting_down() {
-    let dir = directory();
-    let mut publisher = Publisher::start(dir.path());
-    let mut stream = stream(&publisher).await;
-    stream.publish(vec![adjusted("k", "x", 1)]).await.expect("accepted");
-    publisher.process.tell_to_end();
-    let end = stream.next().await.expect_err("no more answers");
-    assert_eq!(reason_of(&end), Some(Reason::ShuttingDown), "{end:?}");
-    assert_eq!(publisher.process.ended().code(), Some(0));
-}
-
 /// More open streams than calls that are worked on at a time.
 #[tokio::test(flavor = "multi_thread")]
 async fn open_streams_take_no_place_from_calls() {
@@ -380,113 +253,6 @@ async fn open_streams_take_no_place_from_calls() {
         streams.push(stream);
     }
     publisher.accepts(adjusted("call", "x", 1)).await;
-}
-
-/// Payload of a request that nobody waits for, in bytes.
-const BULK: usize = 10 << 10;
-/// More of them than may ever wait.
-const MANY: usize = 60_000;
-
-/// A producer that sends as much as is taken, and reads nothing.
-struct Lazy {
-    sent: Arc<AtomicUsize>,
-    sending: JoinHandle<()>,
-    answers: Streaming<PublishStreamResponse>,
-}
-
-impl Lazy {
-    async fn start(publisher: &Publisher) -> Lazy {
-        let (sender, requests) = mpsc::channel(1);
-        let sent = Arc::new(AtomicUsize::new(0));
-        let count = sent.clone();
-        let sending = tokio::spawn(async move {
-            for n in 0..MANY {
-                let events = vec![blob(&format!("bulk-{n}"), vec![7; BULK])];
-                if sender.send(PublishRequest { events, ..Default::default() }).await.is_err() {
-                    return;
-                }
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        let mut client = small_windows(publisher.address);
-        let opened = client.publish_stream(ReceiverStream::new(requests)).await;
-        Lazy { sent, sending, answers: opened.expect("a stream").into_inner() }
-    }
-
-    fn sent(&self) -> usize {
-        self.sent.load(Ordering::Relaxed)
-    }
-
-    /// Until nothing more is taken from it, while others are served.
-    async fn is_slowed_down(&self, publisher: &Publisher) {
-        let (mut others, mut last) = (0, 0);
-        wait_until("nothing more is taken", async || {
-            for _ in 0..50 {
-                publisher.accepts(adjusted(&format!("other-{others}"), "x", 1)).await;
-                others += 1;
-            }
-            let now = self.sent();
-            (std::mem::replace(&mut last, now) == now && now > 0).then_some(())
-        })
-        .await;
-    }
-}
-
-/// A producer that never reads its answers is not read for long, costs bounded memory,
-/// and holds up nobody else.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_producer_that_reads_no_answers_is_slowed_down() {
-    let dir = directory();
-    let publisher = Publisher::start(dir.path());
-    publisher.accepts(adjusted("first", "x", 1)).await;
-    let before_kib = publisher.process.memory_kib();
-    let mut lazy = Lazy::start(&publisher).await;
-    lazy.is_slowed_down(&publisher).await;
-    let taken = lazy.sent();
-    let grown_kib = publisher.process.memory_kib().saturating_sub(before_kib);
-    println!("{taken} requests of {BULK} bytes, {grown_kib} KiB");
-    assert!(taken < 4 * MAX_STREAM_REQUESTS, "{taken} unanswered requests");
-    assert!(grown_kib < 96 << 10, "{grown_kib} KiB for a producer that does not read");
-
-    // It changes its mind: everything is answered in order.
-    lazy.sending.abort();
-    let mut place = 0;
-    for n in 0..taken {
-        let answer = lazy.answers.message().await.expect("the stream stands").expect("an answer");
-        assert_eq!(answer.receipts[0].key, format!("bulk-{n}"));
-        assert!(answer.receipts[0].sequence > Some(place));
-        place = answer.receipts[0].sequence.expect("always set");
-    }
-}
-
-/// Nor does it keep the process from ending.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_ends_although_a_producer_reads_no_answers() {
-    let dir = directory();
-    let publisher = Publisher::start(dir.path());
-    let lazy = Lazy::start(&publisher).await;
-    lazy.is_slowed_down(&publisher).await;
-    let successor = publisher.successor();
-    assert_eq!(publisher.terminate().code(), Some(0));
-    let publisher = successor.start();
-    let next = publisher.log().await.next_sequence.expect("always set");
-    assert_eq!(sequences(&publisher.everything().await), (0..next).collect::<Vec<_>>());
-}
-
-/// Enough events that receipts are saved on the way, in large requests.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_that_is_killed_while_receipts_are_saved_keeps_them() {
-    let dir = directory();
-    let mut publisher = Publisher::start(dir.path());
-    let stream = stream(&publisher).await;
-    let requests: Vec<_> =
-        (0..75).map(|n| adjustments(&format!("b{n}"), MAX_BATCH_EVENTS)).collect();
-    let kill = || publisher.process.kill();
-    let (answered, _) = interrupted(stream, &requests, 30, kill).await;
-    let publisher = publisher.restart();
-    repeats(&publisher, &requests, &answered).await;
-    let publisher = publisher.restart();
-    repeats(&publisher, &requests, &answered).await;
 }
 
 /// By hand: a stream needs no program of one's own.
