@@ -6,7 +6,9 @@ use std::time::Duration;
 use tonic::transport::{Channel, Endpoint};
 
 use super::error::ConnectError;
-use crate::proto::limits::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT};
+use crate::proto::limits::{
+    CONNECTION_WINDOW_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, STREAM_WINDOW_BYTES,
+};
 
 /// Longest time for a connection to come about.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -25,6 +27,8 @@ pub fn channel(url: &str) -> Result<Channel, ConnectError> {
     Ok(endpoint
         .connect_timeout(CONNECT)
         .tcp_nodelay(true)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
         .keep_alive_while_idle(true)

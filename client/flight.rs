@@ -120,6 +120,12 @@ impl Flight {
                     return Poll::Pending;
                 }
             }
+            // The first after a pause: whoever is about to submit has one turn of the
+            // scheduler to come along.
+            if state.sender.take().is_some() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
         let State { calls, sent, repeated, .. } = &mut *state;
         let Some(call) = calls.get_mut(*sent) else { return Poll::Ready(None) };
@@ -218,5 +224,114 @@ impl State {
         if let Some(sender) = self.sender.take() {
             sender.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::task::noop_waker_ref;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    struct Callers {
+        queue: mpsc::UnboundedSender<Call>,
+        flight: Flight,
+    }
+
+    fn callers() -> Callers {
+        let (queue, queued) = mpsc::unbounded_channel();
+        Callers { queue, flight: Flight::new(queued) }
+    }
+
+    impl Callers {
+        fn submit(&self, request: &'static str) -> oneshot::Receiver<Answer> {
+            let (answer, answered) = oneshot::channel();
+            let room = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("there is room");
+            let request = Bytes::from_static(request.as_bytes());
+            let call = Call { request, events: 1, answer, sent: false, attempts: 0, _room: room };
+            self.queue.send(call).expect("the flight takes it");
+            answered
+        }
+
+        /// What goes out on a stream until it has to wait, or ends.
+        fn sent(&self, stream: StreamNumber) -> Vec<Bytes> {
+            let mut cx = Context::from_waker(noop_waker_ref());
+            let next = || match self.flight.poll_send(stream, &mut cx) {
+                Poll::Ready(request) => request,
+                Poll::Pending => None,
+            };
+            std::iter::from_fn(next).collect()
+        }
+
+        fn answers(&self) -> Result<(), Status> {
+            let receipts = vec![Receipt::default()];
+            self.flight.answer(PublishStreamResponse { receipts, error: None })
+        }
+    }
+
+    #[test]
+    fn what_is_unanswered_goes_out_again_in_order_before_what_is_new() {
+        let callers = callers();
+        let answers = ["a", "b", "c"].map(|request| callers.submit(request));
+        let first = callers.flight.open();
+        assert_eq!(callers.sent(first), ["a", "b", "c"]);
+        callers.answers().expect("a was asked");
+        callers.flight.broke(&Status::unavailable("cut"), None);
+        let _d = callers.submit("d");
+        let second = callers.flight.open();
+        assert_eq!(callers.sent(first), [""; 0], "the old stream takes nothing from the new one");
+        assert_eq!(callers.sent(second), ["b", "c", "d"]);
+        assert_eq!(callers.flight.repeated(), 2);
+        let [mut a, mut b, _] = answers;
+        assert!(a.try_recv().expect("answered").is_ok());
+        assert!(b.try_recv().is_err(), "not answered yet");
+    }
+
+    #[test]
+    fn after_a_pause_whoever_is_about_to_submit_comes_along() {
+        let callers = callers();
+        let stream = callers.flight.open();
+        assert_eq!(callers.sent(stream), [""; 0]);
+        let _a = callers.submit("a");
+        assert_eq!(callers.sent(stream), [""; 0], "one turn of the scheduler");
+        let _b = callers.submit("b");
+        assert_eq!(callers.sent(stream), ["a", "b"]);
+    }
+
+    #[test]
+    fn an_answer_that_nobody_asked_for_is_none() {
+        let callers = callers();
+        callers.flight.open();
+        assert!(callers.answers().is_err());
+        let _a = callers.submit("a");
+        assert!(callers.answers().is_err(), "queued, and not sent");
+    }
+
+    #[test]
+    fn attempts_are_counted_for_all_who_wait() {
+        let callers = callers();
+        let (mut a, mut b) = (callers.submit("a"), callers.submit("b"));
+        let cut = Status::unavailable("cut");
+        for attempt in 1..=2 {
+            let stream = callers.flight.open();
+            if attempt == 2 {
+                assert_eq!(callers.sent(stream), ["a", "b"]);
+            }
+            callers.flight.broke(&cut, Some(3));
+        }
+        let mut c = callers.submit("c");
+        callers.flight.open();
+        callers.flight.broke(&cut, Some(3));
+        for answer in [&mut a, &mut b] {
+            let error = answer.try_recv().expect("answered").expect_err("given up");
+            assert!(matches!(error, PublishError::Unanswered { attempts: 3, .. }), "{error:?}");
+        }
+        assert!(c.try_recv().is_err(), "it has had one attempt");
+        callers.flight.broke(&Status::unimplemented("no streams"), Some(3));
+        let error = c.try_recv().expect("answered").expect_err("no use");
+        assert!(matches!(error, PublishError::NotSent { attempts: 2, .. }), "{error:?}");
     }
 }

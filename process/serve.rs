@@ -50,6 +50,8 @@ pub async fn serve(listener: TcpListener, service: Service) -> Result<(), Failur
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .max_concurrent_streams(Some(MAX_CONCURRENT_STREAMS))
+        .initial_stream_window_size(Some(STREAM_WINDOW_BYTES))
+        .initial_connection_window_size(Some(CONNECTION_WINDOW_BYTES))
         .http2_max_pending_accept_reset_streams(Some(MAX_STREAM_RESETS))
         .http2_max_local_error_reset_streams(Some(MAX_STREAM_RESETS))
         .http2_max_header_list_size(Some(MAX_HEADER_LIST_BYTES))

@@ -79,6 +79,12 @@ pub const MAX_QUERY_ROWS: usize = 1_000;
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Streams that one HTTP/2 connection may have open.
 pub const MAX_CONCURRENT_STREAMS: u32 = 1_024;
+/// Bytes that a peer may send on one HTTP/2 stream before they are read: a full
+/// [`MAX_STREAM_REQUESTS`] of small events need not wait for the window.
+pub const STREAM_WINDOW_BYTES: u32 = 512 * 1024;
+/// The same over all streams of a connection: one that is not read does not close
+/// the window of the others.
+pub const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
 /// Connections that one service holds open.
 pub const MAX_CONNECTIONS: usize = 1_024;
 /// Calls of the publisher that are worked on at a time, over all connections; more
@@ -108,5 +114,6 @@ const _: () = {
             < MAX_FRAME_BYTES
     );
     assert!(MAX_FRAME_BYTES <= MAX_MESSAGE_BYTES);
+    assert!(CONNECTION_WINDOW_BYTES > STREAM_WINDOW_BYTES);
     assert!(RECEIVE_QUEUE_FRAMES * FRAME_EVENTS >= 2 * MAX_COMMIT_EVENTS);
 };

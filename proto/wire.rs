@@ -346,45 +346,49 @@ pub fn exact_struct(
 
 /// An event in the form that is stored and, by default, replayed.
 pub fn event(event: &Event) -> pb::Event {
-    let intent = &event.intent;
-    let data = match intent.kind {
-        // `Intent` promises that JSON is UTF-8.
-        DataKind::Json => {
-            pb::event::Data::JsonText(String::from_utf8_lossy(&intent.data).into_owned())
-        }
-        DataKind::Binary => pb::event::Data::Binary(intent.data.clone()),
-    };
     pb::Event {
         sequence: Some(event.sequence),
-        key: intent.key.clone(),
-        r#type: intent.event_type.clone(),
-        subject: intent.subject.clone(),
         subject_version: Some(event.subject_version),
         accept_time: Some(timestamp(event.accept_time)),
+        ..without_place(event.intent.clone())
+    }
+}
+
+/// An event before it has its place.
+fn without_place(intent: Intent) -> pb::Event {
+    let data = match intent.kind {
+        // `Intent` promises that JSON is UTF-8.
+        DataKind::Json => pb::event::Data::JsonText(
+            String::from_utf8(intent.data.into())
+                .unwrap_or_else(|wrong| String::from_utf8_lossy(wrong.as_bytes()).into_owned()),
+        ),
+        DataKind::Binary => pb::event::Data::Binary(intent.data),
+    };
+    pb::Event {
+        sequence: None,
+        key: intent.key,
+        r#type: intent.event_type,
+        subject: intent.subject,
+        subject_version: None,
+        accept_time: None,
         fingerprint: Bytes::copy_from_slice(&intent.fingerprint),
         first_attempt_time: intent.first_attempt_time.map(timestamp),
         expected_version: intent.expected_version,
         time: intent.time.map(timestamp),
-        attributes: intent.attributes.iter().cloned().collect::<BTreeMap<_, _>>(),
-        content_type: intent.content_type.clone(),
+        attributes: intent.attributes.into_iter().collect::<BTreeMap<_, _>>(),
+        content_type: intent.content_type,
         data: Some(data),
     }
 }
 
 /// The bytes under which an event is stored: [`content`] followed by [`place`].
 pub fn stored(value: &Event) -> Bytes {
-    place(content(&value.intent), value.sequence, value.subject_version, value.accept_time)
+    place(content(value.intent.clone()), value.sequence, value.subject_version, value.accept_time)
 }
 
 /// The part of an event's stored bytes that is known before it has its place.
-pub fn content(intent: &Intent) -> Vec<u8> {
-    let mut message = event(&Event {
-        sequence: 0,
-        subject_version: 0,
-        accept_time: Time { seconds: 0, nanos: 0 },
-        intent: intent.clone(),
-    });
-    (message.sequence, message.subject_version, message.accept_time) = (None, None, None);
+pub fn content(intent: Intent) -> Vec<u8> {
+    let message = without_place(intent);
     let mut bytes = Vec::with_capacity(message.encoded_len() + PLACE_BYTES);
     message.encode_raw(&mut bytes);
     bytes
@@ -718,7 +722,7 @@ mod tests {
             accept_time: Time { seconds: -62_135_596_800, nanos: 999_999_999 },
             ..event
         };
-        assert_eq!(stored(&late).len(), content(&late.intent).len() + PLACE_BYTES);
+        assert_eq!(stored(&late).len(), content(late.intent.clone()).len() + PLACE_BYTES);
     }
 
     #[test]

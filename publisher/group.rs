@@ -265,11 +265,12 @@ impl Committed {
         }
     }
 
-    /// Tells everybody. Who has hung up meanwhile changes nothing.
+    /// Tells everybody. Who has hung up meanwhile changes nothing. The last is told
+    /// first: a stream waits for its oldest answer, and when it is woken all are there.
     pub fn answer(self) {
         let Committed { log_id, mut events, answers } = self;
         let receipt = |key, accepted, duplicate| Receipt { log_id, key, accepted, duplicate };
-        for (answer, outcome) in answers {
+        for (answer, outcome) in answers.into_iter().rev() {
             let _ = answer.send(match outcome {
                 Outcome::Appended { from, to } => Ok(events[from..to]
                     .iter_mut()
