@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
+    signal::unix::{SignalKind, signal},
 };
 
 use crate::failure::Failure;
@@ -210,6 +211,21 @@ impl Pair {
 impl Drop for Pair {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Waits until this process is told to end, and says how.
+pub async fn told_to_end() -> &'static str {
+    let of = |kind| signal(kind);
+    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
+        (of(SignalKind::interrupt()), of(SignalKind::terminate()), of(SignalKind::hangup()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => "SIGINT",
+        _ = terminate.recv() => "SIGTERM",
+        _ = hangup.recv() => "SIGHUP",
     }
 }
 

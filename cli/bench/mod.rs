@@ -16,7 +16,7 @@ use crate::{
     arguments,
     failure::Failure,
     output::say,
-    process::{Pair, Service},
+    process::{Pair, Service, told_to_end},
 };
 
 /// What is measured, in the order of the table.
@@ -65,10 +65,20 @@ pub async fn run(arguments: arguments::Bench) -> Result<ExitCode, Failure> {
 /// Each way once, with a publisher of their own.
 async fn round(within: &Path, turn: Duration) -> Result<Vec<(Way, Turn)>, Failure> {
     let mut pair = Pair::new(within)?;
+    let turns = tokio::select! {
+        turns = turns(&mut pair, turn) => turns,
+        name = told_to_end() => Err(Failure::Runtime(format!("ended by {name}"))),
+    };
+    // Whatever came of it: no process and no file is left behind.
+    pair.kill().await;
+    turns
+}
+
+async fn turns(pair: &mut Pair, turn: Duration) -> Result<Vec<(Way, Turn)>, Failure> {
     pair.start_publisher().await?;
     let mut turns = Vec::new();
     for way in WAYS {
-        turns.push((way, measure(&pair, way, turn).await?));
+        turns.push((way, measure(pair, way, turn).await?));
     }
     pair.stop(Service::Publisher).await?;
     Ok(turns)

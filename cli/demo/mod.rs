@@ -17,7 +17,6 @@ use counterfoil::proto::{
         WatchStatusRequest,
     },
 };
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::totals::Totals;
 use crate::{
@@ -26,7 +25,7 @@ use crate::{
     link,
     numbers::{grouped, rate},
     output::say,
-    process::{self, Pair, Service},
+    process::{self, Pair, Service, told_to_end},
     publish,
 };
 
@@ -57,20 +56,6 @@ pub async fn run(arguments: arguments::Demo) -> Result<ExitCode, Failure> {
     // Whatever came of it: no process and no file is left behind.
     pair.kill().await;
     told
-}
-
-async fn told_to_end() -> &'static str {
-    let of = |kind| signal(kind);
-    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
-        (of(SignalKind::interrupt()), of(SignalKind::terminate()), of(SignalKind::hangup()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => "SIGINT",
-        _ = terminate.recv() => "SIGTERM",
-        _ = hangup.recv() => "SIGHUP",
-    }
 }
 
 async fn story(pair: &mut Pair, events: &Path, expected: &Totals) -> Result<ExitCode, Failure> {

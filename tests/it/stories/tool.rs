@@ -59,6 +59,40 @@ async fn publish_counts_what_was_appended_known_and_refused() {
     assert_eq!(ledger.total, 2 * 2502);
 }
 
+/// A log that takes nothing more ends the publishing; lines that were under way by then
+/// count for what they got.
+#[tokio::test(flavor = "multi_thread")]
+async fn publish_stops_at_a_log_that_is_full() {
+    for in_flight in ["1", "1024"] {
+        let dir = directory();
+        let config = "[logs.main]\nmax_events = 100\nwhen_full = \"reject\"\n";
+        let publisher = Publisher::at(dir.path()).config(config).start();
+        let stopped =
+            counterfoil(["publish", "--publisher", &publisher.url(), "--in-flight", in_flight])
+                .run_with_input(&lines(2_000));
+        assert_eq!(stopped.code(), Some(1), "{stopped:?}");
+        assert!(stopped.stdout.contains("100 appended, 0 duplicate, 0 refused"), "{stopped:?}");
+        assert!(stopped.stderr.contains("stopped at line 101: LOG_FULL"), "{stopped:?}");
+        let under_way = stopped.stderr.contains("sent already, none was accepted");
+        assert_eq!(under_way, in_flight != "1", "{stopped:?}");
+        assert_eq!(publisher.log().await.next_sequence, Some(100));
+    }
+}
+
+#[test]
+fn bench_measures_every_way_and_leaves_nothing_behind() {
+    let within = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let ended = counterfoil(["bench", "--quick", "--rounds", "1", "--json", "--dir"])
+        .arg(within.path())
+        .run();
+    assert_eq!(ended.code(), Some(0), "{ended:?}");
+    let table = json(&ended);
+    let ways = table["ways"].as_array().expect("a list");
+    assert_eq!(ways.len(), 5, "{table}");
+    assert!(ways.iter().all(|way| way["eventsPerSecond"].as_f64() > Some(0.0)), "{table}");
+    assert_eq!(std::fs::read_dir(within.path()).expect("readable").count(), 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn status_receipt_tail_and_health_show_what_is() {
     let pair = Pair::start();
