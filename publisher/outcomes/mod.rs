@@ -14,17 +14,20 @@
 //! up yet, and is repeated before they are.
 
 mod block;
+mod reader;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    fs::{self, File},
-    io::{BufReader, Read as _},
+    collections::{BTreeSet, HashMap},
+    fs,
     ops::Range,
     path::Path,
-    sync::{Arc, PoisonError, RwLock},
 };
 
-use self::block::{BLOCK, FORMAT, Said, first_of, path};
+pub use self::reader::Reader;
+use self::{
+    block::{BLOCK, FORMAT, Said, first_of, path},
+    reader::unreadable,
+};
 use super::{
     durable::{Latch, has_run_out},
     journal::{self, Journal},
@@ -72,15 +75,6 @@ struct Open {
     waiting: Vec<u8>,
 }
 
-/// The reading side: any thread, any number. Blocking, short.
-#[derive(Debug, Clone)]
-pub struct Reader {
-    dir: Arc<Path>,
-    /// Blocks that have a file, each with the bytes of it that are on stable
-    /// storage; none: it is not being written.
-    files: Arc<RwLock<BTreeMap<Sequence, Option<u64>>>>,
-}
-
 impl Outcomes {
     /// Finds what a directory keeps. Files are opened once they are needed.
     ///
@@ -88,8 +82,7 @@ impl Outcomes {
     /// [`OpenError`].
     pub fn open(dir: &Path, latch: Latch) -> Result<Self, OpenError> {
         let firsts = block::list(dir).map_err(|error| OpenError::io("list", dir, error))?;
-        let files = firsts.into_iter().map(|first| (first, None)).collect();
-        let reader = Reader { dir: dir.into(), files: Arc::new(RwLock::new(files)) };
+        let reader = Reader::of_files(dir, firsts);
         Ok(Outcomes { reader, latch, open: Vec::new(), grown: true })
     }
 
@@ -109,21 +102,10 @@ impl Outcomes {
         after: Sequence,
         report: &Report,
     ) -> Result<(), ReportError> {
-        let within = |range: Range<Sequence>| {
-            let rows = &report.outcomes;
-            let place = |sequence| rows.partition_point(|row| row.sequence < sequence);
-            &rows[place(range.start)..place(range.end)]
-        };
         let spoken_of = after + 1..report.through + 1;
-        if spoken_of.is_empty() {
-            return Ok(());
-        }
-        let rows = within(spoken_of.clone());
-        let mut blocks: BTreeSet<_> = rows.iter().map(|row| first_of(row.sequence)).collect();
-        blocks.extend(self.reader.blocks(first_of(spoken_of.start)..spoken_of.end));
-        for first in blocks {
+        for first in self.blocks(&spoken_of, report) {
             let part = spoken_of.start.max(first)..spoken_of.end.min(first + BLOCK);
-            let rows = within(part.clone());
+            let rows = within(&report.outcomes, &part);
             let file = self.file(first)?;
             let last = part.end - 1;
             let said = file.said.get(receiver).copied().unwrap_or(-1);
@@ -138,6 +120,18 @@ impl Outcomes {
             file.said.insert(receiver.to_owned(), said.max(last));
         }
         Ok(())
+    }
+
+    /// The blocks in whose files something may have to be said: where there are
+    /// outcomes, and where there is a file.
+    fn blocks(&self, spoken_of: &Range<Sequence>, report: &Report) -> BTreeSet<Sequence> {
+        if spoken_of.is_empty() {
+            return BTreeSet::new();
+        }
+        let rows = within(&report.outcomes, spoken_of);
+        let with_outcomes = rows.iter().map(|row| first_of(row.sequence));
+        let with_file = self.reader.blocks(first_of(spoken_of.start)..spoken_of.end);
+        with_outcomes.chain(with_file).collect()
     }
 
     /// Makes all that has been taken durable: one write and one sync a file.
@@ -179,7 +173,7 @@ impl Outcomes {
             self.open.retain(|file| file.first != first);
             self.reader.forget(first);
             // A file that is back after a power cut is found at the next start.
-            if let Err(error) = fs::remove_file(path(&self.reader.dir, first)) {
+            if let Err(error) = fs::remove_file(path(self.reader.dir(), first)) {
                 tracing::warn!(%error, first, "outcomes without receipts cannot be removed");
             }
         }
@@ -208,7 +202,7 @@ impl Outcomes {
 
     fn start(&mut self, first: Sequence) -> Result<Open, ReportError> {
         self.latch.check()?;
-        let path = path(&self.reader.dir, first);
+        let path = path(self.reader.dir(), first);
         let mut said: HashMap<String, Sequence> = HashMap::new();
         let journal = if self.reader.has(first) {
             let opened = Journal::open(&path, &FORMAT, &mut self.latch, |_, body| {
@@ -236,69 +230,10 @@ impl Outcomes {
     }
 }
 
-impl Reader {
-    /// What has been said of an event, by receiver. Of a receiver that is not
-    /// among them and has reported that far, it was applied and gave no result.
-    ///
-    /// # Errors
-    /// [`ReadError::Corrupt`], [`ReadError::Io`].
-    pub fn of(&self, sequence: Sequence) -> Result<BTreeMap<String, Reported>, ReadError> {
-        let mut told = BTreeMap::new();
-        let first = first_of(sequence);
-        let path = path(&self.dir, first);
-        let Some(file) = self.open(first, &path)? else { return Ok(told) };
-        let see = |_, body: &[u8]| {
-            let said = Said::get(body)?;
-            if said.is_of(sequence) {
-                match said.row(sequence)? {
-                    Some(row) => drop(told.insert(said.receiver.to_owned(), row)),
-                    None => drop(told.remove(said.receiver)),
-                }
-            }
-            Some(())
-        };
-        FORMAT.read(&path, file, see).map_err(|error| unreadable(sequence, error))?;
-        Ok(told)
-    }
-
-    /// The bytes that count of a block's file, if it has one.
-    fn open(
-        &self,
-        first: Sequence,
-        path: &Path,
-    ) -> std::io::Result<Option<impl std::io::Read + use<>>> {
-        // Held while opening: the file is neither written to nor removed meanwhile.
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(&written) = files.get(&first) else { return Ok(None) };
-        let file = File::open(path)?;
-        let counts = written.map_or_else(|| file.metadata().map(|found| found.len()), Ok)?;
-        Ok(Some(BufReader::new(file).take(counts)))
-    }
-
-    fn has(&self, first: Sequence) -> bool {
-        self.files.read().unwrap_or_else(PoisonError::into_inner).contains_key(&first)
-    }
-
-    /// Blocks that have a file, of those that start in this range.
-    fn blocks(&self, range: Range<Sequence>) -> Vec<Sequence> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
-        files.range(range).map(|(&first, _)| first).collect()
-    }
-
-    fn note(&self, first: Sequence, written: Option<u64>) {
-        self.files.write().unwrap_or_else(PoisonError::into_inner).insert(first, written);
-    }
-
-    fn forget(&self, first: Sequence) {
-        self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&first);
-    }
-}
-
-fn unreadable(sequence: Sequence, error: OpenError) -> ReadError {
-    match error {
-        OpenError::Io { source, .. } => ReadError::Io(source),
-        other => ReadError::Corrupt { sequence, what: other.to_string() },
-    }
+/// The outcomes of a range of sequences.
+fn within<'a>(outcomes: &'a [Reported], range: &Range<Sequence>) -> &'a [Reported] {
+    let place = |sequence| outcomes.partition_point(|told| told.sequence < sequence);
+    &outcomes[place(range.start)..place(range.end)]
 }
 
 /// Copies the outcomes of one directory into new files in another, durably, and
