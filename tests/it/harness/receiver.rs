@@ -104,6 +104,19 @@ impl Setup {
         Ok(Receiver { process, address, client, setup })
     }
 
+    /// Runs it to its death at a crash point, which may come before it listens.
+    ///
+    /// # Panics
+    /// If it ends otherwise.
+    pub fn dies(self) -> Ended {
+        let ended = match self.try_start() {
+            Ok(mut receiver) => receiver.process.ended(),
+            Err(ended) => ended,
+        };
+        assert!(ended.by_signal(), "{ended:?}");
+        ended
+    }
+
     /// Runs it to its end: for starts that have to be refused.
     ///
     /// # Panics

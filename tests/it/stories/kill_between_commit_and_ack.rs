@@ -6,7 +6,7 @@ use counterfoil::proto::crash::RECEIVER_AFTER_COMMIT;
 use crate::harness::{
     events::{adjusted, adjustments},
     fake_publisher::{FakePublisher, History, after},
-    ledger::Accepted,
+    ledger::{Accepted, Ledger},
     pair::{Pair, directory},
     publisher::Publisher,
     receiver::Receiver,
@@ -47,14 +47,13 @@ async fn an_event_that_comes_again_after_the_kill_has_its_effect_once() {
         told.honestly(n as i64 + 1, (after(request) - 1).max(-1))
     })
     .await;
-    let dying = Receiver::at(dir.path(), &fake.url()).dies_at(RECEIVER_AFTER_COMMIT, 0);
-    let mut receiver = dying.start();
-    receiver.process.wait_for_end();
-    let committed = receiver.ledger();
+    let setup = Receiver::at(dir.path(), &fake.url());
+    setup.clone().dies_at(RECEIVER_AFTER_COMMIT, 0).dies();
+    let committed = Ledger::read(&dir.path().join("receiver.db"));
     assert!(committed.cursor >= 0, "the commit stands: {committed:?}");
 
     for restart in 1..=3 {
-        receiver = receiver.restart();
+        let mut receiver = setup.clone().start();
         let request = fake.waits_for_replay(restart + 1).await;
         let asked = if restart == 1 { committed.cursor } else { 2 };
         let asked = history.cursor(asked);
