@@ -41,7 +41,7 @@ fn names_the_way_back(ended: &Ended, command: &str) {
 
 const EVENTS: i64 = 8;
 
-/// Segments and retired receipts come and go with every publish.
+/// Segments and receipts files come and go with every publish.
 const RESTLESS: &str = "[logs.main]\nmax_events = 3\nsegment_bytes = 1\n";
 
 /// What was answered before the disk failed.

@@ -32,7 +32,7 @@ fn killing(trace: &Path, n: usize) -> Vec<std::ffi::OsString> {
     strace(trace, &["-e", &only, "-e", &inject])
 }
 
-/// Segments and retired receipts come and go with every publish.
+/// Segments and receipts files come and go with every publish.
 const RESTLESS: &str = "[logs.main]\nmax_events = 2\nsegment_bytes = 1\n";
 const EVENTS: i64 = 6;
 
