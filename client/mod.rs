@@ -85,8 +85,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The log `main` of the publisher at `url`, 12 attempts (half a minute, if
-    /// nobody listens there), 30 s of patience, 16 MiB.
+    /// The log `main` of the publisher at `url`, 12 attempts (about 15 s where
+    /// nobody listens), 30 s of patience, 16 MiB.
     pub fn new(url: impl Into<String>) -> Self {
         Settings {
             url: url.into(),
