@@ -1,7 +1,7 @@
 //! Whether a request may be appended, given what is known of its keys and
 //! subjects. Pure; the order of its checks is a promise to callers.
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::receipts::{Accepted, Hash, Names};
 use crate::proto::{

@@ -2,8 +2,9 @@
 //! what is committed and what stands before it in the group; a receipt can be
 //! made only of a group that is on stable storage.
 
-use std::{collections::HashMap, sync::RwLock};
+use std::sync::RwLock;
 
+use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 

@@ -1,16 +1,23 @@
 //! Ways to publish as fast as receipts come back.
 
 use std::{
-    collections::VecDeque,
     fmt,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use counterfoil::{
     client::Publisher,
-    proto::pb::{NewEvent, PublishRequest, new_event::Data},
+    proto::{
+        pb::{
+            NewEvent, PublishRequest, new_event::Data,
+            publisher_service_client::PublisherServiceClient,
+        },
+        refusal::status_of,
+    },
 };
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
+use tonic::transport::Channel;
 
 use crate::{
     failure::{Failure, explain},
@@ -74,9 +81,10 @@ impl Way {
                     callers.spawn(async move {
                         let mut count = 0;
                         while Instant::now() < until {
-                            let events = vec![event(caller)];
-                            let request = PublishRequest { log: String::new(), events };
-                            client.publish(request).await.map_err(|status| explain(&status))?;
+                            client
+                                .publish(request(caller))
+                                .await
+                                .map_err(|status| explain(&status))?;
                             count += 1;
                         }
                         Ok(count)
@@ -98,7 +106,7 @@ impl Way {
                 }
             }
             Load::Stream => {
-                callers.spawn(stream(connect(url)?, self.in_flight, until));
+                callers.spawn(stream(link::publisher(url)?, self.in_flight, until));
             }
         }
         let mut count = 0;
@@ -110,22 +118,35 @@ impl Way {
     }
 }
 
-async fn stream(publisher: Publisher, in_flight: usize, until: Instant) -> Result<u64, String> {
-    let mut waiting = VecDeque::with_capacity(in_flight);
-    let mut count = 0;
-    loop {
-        while waiting.len() < in_flight && Instant::now() < until {
-            let submitted = publisher.submit(vec![event(waiting.len())]).await;
-            waiting.push_back(submitted.map_err(|error| error.to_string())?);
+async fn stream(
+    mut client: PublisherServiceClient<Channel>,
+    in_flight: usize,
+    until: Instant,
+) -> Result<u64, String> {
+    let room = Arc::new(Semaphore::new(in_flight));
+    let requests =
+        futures_util::stream::unfold((Arc::clone(&room), 0), move |(room, n)| async move {
+            room.acquire().await.ok()?.forget();
+            (Instant::now() < until).then(|| (request(n), (room, n + 1)))
+        });
+    let answers = client.publish_stream(requests).await.map_err(|status| explain(&status))?;
+    let (mut answers, mut count) = (answers.into_inner(), 0);
+    while let Some(answer) = answers.message().await.map_err(|status| explain(&status))? {
+        if let Some(error) = answer.error {
+            return Err(explain(&status_of(&error)));
         }
-        let Some(oldest) = waiting.pop_front() else { return Ok(count) };
-        oldest.await.map_err(|error| error.to_string())?;
         count += 1;
+        room.add_permits(1);
     }
+    Ok(count)
 }
 
 fn connect(url: &str) -> Result<Publisher, Failure> {
     Publisher::connect(url).map_err(|error| Failure::Usage(error.to_string()))
+}
+
+fn request(subject: usize) -> PublishRequest {
+    PublishRequest { log: String::new(), events: vec![event(subject)] }
 }
 
 fn event(subject: usize) -> NewEvent {
