@@ -168,10 +168,11 @@ impl Intent {
 }
 
 /// The time of an intent, by which its receipt is kept, in milliseconds since the
-/// Unix epoch: its first attempt's, else the one inside a UUIDv7 key (RFC 9562,
-/// written with hyphens). None: its receipt is kept for ever.
+/// Unix epoch: its first attempt's or the one inside a UUIDv7 key (RFC 9562, written
+/// with hyphens), the later of the two, so that a receipt is never gone before such a
+/// key tells it by itself. None: its receipt is kept for ever.
 pub fn intent_time_ms(key: &str, first_attempt_time: Option<Time>) -> Option<i64> {
-    first_attempt_time.map(Time::unix_millis).or_else(|| uuid_v7_ms(key))
+    first_attempt_time.map(Time::unix_millis).max(uuid_v7_ms(key))
 }
 
 /// The time inside a key that is a UUIDv7.
@@ -265,13 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn an_intent_has_the_time_it_states_or_the_one_in_its_key() {
+    fn an_intent_has_the_time_it_states_or_the_one_in_its_key_if_that_is_later() {
         // The example of RFC 9562, A.6.
         let v7 = "017F22E2-79B0-7CC3-98C4-DC0C0C07398F";
         let stated = Some(Time { seconds: 2, nanos: 3_000_000 });
         let cases = [
             (v7, None, Some(1_645_557_742_000)),
-            (v7, stated, Some(2_003)),
+            (v7, stated, Some(1_645_557_742_000)),
+            (v7, Some(Time::from_unix_millis(1_645_557_742_001)), Some(1_645_557_742_001)),
             ("order-77", stated, Some(2_003)),
             ("order-77", None, None),
             ("017f22e279b07cc398c4dc0c0c07398f", None, None),

@@ -27,7 +27,8 @@ pub const MAX_ATTRIBUTE_VALUE_BYTES: usize = 4096;
 pub const MAX_NAME_BYTES: usize = 128;
 /// Most types that a Replay may be filtered by.
 pub const MAX_FILTER_TYPES: usize = 100;
-/// How far a `first_attempt_time` may lie ahead of the publisher's clock.
+/// How far an intent's time, a `first_attempt_time` or the one inside a UUIDv7 key, may
+/// lie ahead of the publisher's clock.
 pub const MAX_CLOCK_LEAD: Duration = Duration::from_secs(5 * 60);
 /// Integers in a `google.protobuf.Struct` are doubles; from here on neighbours
 /// cannot be told apart (2^53).

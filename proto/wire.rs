@@ -79,9 +79,9 @@ pub fn intent(event: pb::NewEvent, at: &str, now: Time) -> Result<Intent, Refusa
     if let Some(at) = intent_time_ms(&event.key, first_attempt_time) {
         let lead_ms = at.saturating_sub(now.unix_millis());
         if lead_ms > MAX_CLOCK_LEAD.as_millis() as i64 {
-            let (name, what) = match first_attempt_time {
-                Some(_) => ("first_attempt_time", "lies"),
-                None => ("key", "is a UUIDv7 whose time lies"),
+            let (name, what) = match intent_time_ms(&event.key, None) {
+                Some(in_key) if in_key == at => ("key", "is a UUIDv7 whose time lies"),
+                _ => ("first_attempt_time", "lies"),
             };
             return Err(Refusal::field(
                 field(name),
@@ -680,6 +680,14 @@ mod tests {
             (
                 "events[0].first_attempt_time",
                 pb::NewEvent { first_attempt_time: Some(far), ..new_event() },
+            ),
+            (
+                "events[0].key",
+                pb::NewEvent {
+                    key: "ffffffff-ffff-7000-8000-000000000000".into(),
+                    first_attempt_time: Some(timestamp(NOW)),
+                    ..new_event()
+                },
             ),
             ("events[0].time", pb::NewEvent { time: Some(odd), ..new_event() }),
             ("events[0].json_text", pb::NewEvent { data: text("{"), ..new_event() }),

@@ -48,7 +48,7 @@ impl Intent {
 
 fn hour(key: Key, stated: Option<Hour>) -> Option<Hour> {
     match key {
-        Key::Uuid(hour, _) => Some(stated.unwrap_or(hour)),
+        Key::Uuid(hour, _) => Some(hour).max(stated),
         Key::Text(_) => stated,
     }
 }

@@ -190,7 +190,7 @@ async fn an_intent_from_before_the_floor_is_refused_though_nobody_knows_it() {
     refused(publisher.publish(vec![adjusted(&never, "x", 1)]).await, Reason::KeyExpired);
     let stated = first_attempted(adjusted("order-1", "x", 1), old_ms);
     refused(publisher.publish(vec![stated]).await, Reason::KeyExpired);
-    // The stated time goes before the one in the key.
+    // Of the stated time and the one in the key the later counts.
     let restated = first_attempted(adjusted(&never, "x", 1), clock.now_ms());
     assert_eq!(publisher.accepts(restated).await.sequence, Some(0));
     assert_eq!(publisher.accepts(adjusted("order-1", "x", 1)).await.sequence, Some(1));
