@@ -22,9 +22,17 @@ use crate::{
 /// Files that are written anew in one go, at most: after a step of the clock all of
 /// them may have something to forget, and publishers wait meanwhile.
 const FORGET_PARTS: usize = 8;
-/// So many neighbours are made one when they fit one file together: a log that has
-/// forgotten nearly everything has few files all the same.
+/// So many neighbours, at least, are made one when they fit one file together: a log
+/// that has forgotten nearly everything has few files all the same.
 const MERGE_PARTS: usize = 16;
+/// What a file costs by itself, in rows. So small ones count as equals, and no more than
+/// 64 are read in one go.
+const FILE_WEIGHT: u64 = 512;
+/// What one file of several may weigh: so long publishers wait for it.
+const MERGED_WEIGHT: u64 = FLUSH_ROWS as u64;
+/// None of the neighbours weighs more than this part of all: what is written anew gets
+/// several times larger by it, so that it is not written anew often.
+const LARGEST_PART: u64 = 4;
 
 impl Disk {
     /// Forgets what has expired in some files, or else makes one of many small ones.
@@ -64,7 +72,7 @@ impl Disk {
     fn merge_some(&mut self, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
         let (at, parts) = {
             let parts = &look(receipts).manifest.parts;
-            match small_neighbours(parts, &self.unreadable) {
+            match light_neighbours(parts, &self.unreadable) {
                 Some(at) => (at.clone(), parts[at].to_vec()),
                 None => return Ok(()),
             }
@@ -134,27 +142,24 @@ impl Receipts {
     }
 }
 
-/// The first neighbours that are so small that one file can hold them, if there are
-/// enough of them.
-fn small_neighbours(parts: &[Part], except: &[Sequence]) -> Option<Range<usize>> {
-    let mut run = 0..0;
-    let mut rows = 0;
-    for (at, part) in parts.iter().enumerate() {
-        rows += part.rows;
-        run.end = at + 1;
-        if except.contains(&part.first) {
-            (run, rows) = (at + 1..at + 1, 0);
-        }
-        while rows > FLUSH_ROWS as u64 {
-            // Before one more was too many, there may have been enough.
-            if run.len() > MERGE_PARTS {
-                return Some(run.start..at);
+/// The first neighbours that are worth being made one, if there are some: enough of
+/// them, none much heavier than the others, and light enough together.
+fn light_neighbours(parts: &[Part], except: &[Sequence]) -> Option<Range<usize>> {
+    (0..parts.len()).find_map(|start| {
+        let (mut together, mut largest, mut found) = (0, 0, None);
+        for (end, part) in (start + 1..).zip(&parts[start..]) {
+            let weight = FILE_WEIGHT + part.rows + part.subjects;
+            together += weight;
+            largest = largest.max(weight);
+            if together > MERGED_WEIGHT || except.contains(&part.first) {
+                break;
             }
-            rows -= parts[run.start].rows;
-            run.start += 1;
+            if end - start >= MERGE_PARTS && largest * LARGEST_PART <= together {
+                found = Some(start..end);
+            }
         }
-    }
-    (run.len() >= MERGE_PARTS).then_some(run)
+        found
+    })
 }
 
 /// One file out of neighbours; None where there are none.
@@ -178,34 +183,61 @@ fn merged(contents: Vec<Content>) -> Option<Content> {
 mod tests {
     use super::*;
 
+    /// A part of so many rows and subjects.
+    fn part(first: Sequence, (rows, subjects): (u64, u64)) -> Part {
+        Part { first, end: first + 1, rows, subjects, newest_ms: None, generation: 0 }
+    }
+
     /// Neighbours with so many rows each; `except` holds their numbers.
     fn run(rows: &[u64], except: &[Sequence]) -> Option<Range<usize>> {
-        let part = |(first, &rows): (Sequence, &u64)| Part {
-            first,
-            end: first + 1,
-            rows,
-            subjects: 0,
-            newest_ms: None,
-            generation: 0,
-        };
-        let parts: Vec<_> = (0..).zip(rows).map(part).collect();
-        small_neighbours(&parts, except)
+        let parts: Vec<_> = (0..).zip(rows).map(|(n, &rows)| part(n, (rows, 0))).collect();
+        light_neighbours(&parts, except)
     }
 
     #[test]
     fn neighbours_are_made_one_when_there_are_many_and_they_fit() {
         const FULL: u64 = FLUSH_ROWS as u64;
+        const FIT: u64 = FULL / 16 - FILE_WEIGHT;
         let small = [1; MERGE_PARTS];
         assert_eq!(run(&[], &[]), None);
         assert_eq!(run(&small[1..], &[]), None, "too few");
         assert_eq!(run(&small, &[]), Some(0..16));
         assert_eq!(run(&[0; 40], &[]), Some(0..40));
+        assert_eq!(run(&[0; 100], &[]), Some(0..64), "no more in one go");
         assert_eq!(run(&[&[FULL][..], &small].concat(), &[]), Some(1..17));
+        assert_eq!(run(&[&[FULL / 2][..], &small].concat(), &[]), Some(1..17), "much heavier");
         assert_eq!(run(&[&small[..], &[FULL]].concat(), &[]), Some(0..16));
         assert_eq!(run(&[&small[1..], &[FULL], &small[1..]].concat(), &[]), None);
-        assert_eq!(run(&[FULL / 16; 20], &[]), Some(0..16), "they just fit");
-        assert_eq!(run(&[FULL / 15; 20], &[]), None, "too large together");
+        assert_eq!(run(&[FIT; 20], &[]), Some(0..16), "they just fit");
+        assert_eq!(run(&[FIT + 1; 20], &[]), None, "too large together");
         assert_eq!(run(&[0; 20], &[3]), Some(4..20), "one cannot be read");
+        assert_eq!(run(&[0; 20], &[16]), Some(0..16), "what lies before it is made one");
         assert_eq!(run(&[0; 20], &[10]), None);
+    }
+
+    /// Files that come one by one, of which all receipts have been forgotten.
+    #[test]
+    fn subjects_are_written_anew_few_times_however_many_there_are() {
+        for each in [1, 10, 100, 1_000] {
+            const FILES: u64 = 5_000;
+            let (mut parts, mut rewritten) = (Vec::new(), 0);
+            for n in 0..FILES {
+                parts.push(part(n as Sequence, (0, each)));
+                while let Some(at) = light_neighbours(&parts, &[]) {
+                    let subjects = parts[at.clone()].iter().map(|part| part.subjects).sum();
+                    rewritten += subjects;
+                    let one = part(parts[at.start].first, (0, subjects));
+                    parts.splice(at, [one]);
+                }
+            }
+            let total = FILES * each;
+            assert_eq!(parts.iter().map(|part| part.subjects).sum::<u64>(), total);
+            // A file weighs at most 64 times what the lightest does: a few steps of at
+            // least 4 each, and what small files cost by themselves.
+            let bound = 4 * (total + FILES * FILE_WEIGHT);
+            assert!(rewritten <= bound, "{each}: {rewritten} of {total}");
+            let heavy = total / (MERGED_WEIGHT / MERGE_PARTS as u64 - FILE_WEIGHT);
+            assert!(parts.len() as u64 <= 4 * MERGE_PARTS as u64 + heavy, "{} files", parts.len());
+        }
     }
 }
