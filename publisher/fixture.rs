@@ -85,7 +85,8 @@ fn positions(dir: &Path) -> Positions {
 }
 
 fn check(dir: &Path) {
-    let mut log = SegmentLog::open(dir, OPTIONS).expect("opens");
+    let latch = Latch::open(dir).expect("open");
+    let mut log = SegmentLog::open(dir, OPTIONS, latch.clone()).expect("opens");
     let reader = log.reader();
     let Extent { log_id, floor, next, head_chain, .. } = reader.extent();
     assert_eq!((floor, next, head_chain), (FLOOR, EVENTS, chain_at(EVENTS - 1)));
@@ -98,7 +99,7 @@ fn check(dir: &Path) {
     };
     let expected = entries()[FLOOR as usize..].iter().map(said).collect::<Vec<_>>();
     assert_eq!(read.iter().map(said).collect::<Vec<_>>(), expected);
-    let (receipts, _) = receipts::open(dir, &*reader).expect("opens");
+    let (receipts, _) = receipts::open(dir, latch, &*reader).expect("opens");
     let receipts = receipts::look(&receipts);
     for sequence in 0..EVENTS {
         let found = receipts.find(&hash(&format!("key-{sequence}"))).expect("readable");
@@ -144,8 +145,9 @@ fn files_written_now_hold_the_same() {
     let parent = tempfile::tempdir().expect("a directory");
     let dir = &parent.path().join("main");
     fs::create_dir_all(dir).expect("created");
-    let mut log = SegmentLog::open(dir, OPTIONS).expect("opens");
-    let (receipts, mut store) = receipts::open(dir, &*log.reader()).expect("opens");
+    let latch = Latch::open(dir).expect("open");
+    let mut log = SegmentLog::open(dir, OPTIONS, latch.clone()).expect("opens");
+    let (receipts, mut store) = receipts::open(dir, latch, &*log.reader()).expect("opens");
     for group in entries().chunks(2) {
         log.commit(group, 0).expect("stored");
     }

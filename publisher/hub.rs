@@ -78,10 +78,10 @@ impl Storage {
     /// # Errors
     /// [`OpenError`].
     pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
-        let engine = SegmentLog::open(dir, options)?;
-        let (receipts, store) = receipts::open(dir, &*engine.reader())?;
-        // One latch for both: no position is written after an outcome that failed.
+        // One latch for all: after a failed write of one, none of them writes or removes.
         let latch = Latch::open(dir)?;
+        let engine = SegmentLog::open(dir, options, latch.clone())?;
+        let (receipts, store) = receipts::open(dir, latch.clone(), &*engine.reader())?;
         let positions = Positions::open(dir, latch.clone())?;
         let outcomes = Outcomes::open(dir, latch)?;
         Ok(Storage { engine: Box::new(engine), receipts, store, positions, outcomes })
@@ -220,5 +220,34 @@ impl Hub {
     /// All of them, by name.
     pub fn all(&self) -> impl Iterator<Item = &Log> {
         self.0.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{
+        proto::chain::{Cursor, EMPTY_CHAIN},
+        publisher::{log::CommitError, positions::Position},
+    };
+
+    #[test]
+    fn after_a_failed_write_of_one_part_no_other_writes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut storage = Storage::open(dir.path(), Options::default()).expect("opens");
+        // What stands in the way of the next list of receipts.
+        fs::create_dir(dir.path().join("receipts.tmp")).expect("created");
+        let advanced = storage.store.advance(&storage.receipts, 90_000, Duration::from_secs(1));
+        assert!(matches!(advanced, Err(CommitError::Halted(_))), "{advanced:?}");
+        let committed = storage.engine.commit(&[], 0);
+        assert!(matches!(committed, Err(CommitError::Halted(_))), "{committed:?}");
+        let acked = Cursor { log_id: Uuid::nil(), sequence: -1, chain: EMPTY_CHAIN };
+        let position = Position { name: "shop".into(), session: 1, acked, reported: -1 };
+        let recorded = storage.positions.record(&[position]);
+        assert!(matches!(recorded, Err(CommitError::Halted(_))), "{recorded:?}");
     }
 }

@@ -6,7 +6,7 @@ mod blocking;
 pub mod clock;
 pub mod config;
 pub mod data_dir;
-mod durable;
+pub mod durable;
 pub mod frame;
 pub mod group;
 pub mod halt;

@@ -107,7 +107,7 @@ mod tests {
     }
 
     fn open(dir: &Path) -> Result<SegmentLog, OpenError> {
-        SegmentLog::open(dir, Options { segment_bytes: 300 })
+        SegmentLog::open(dir, Options { segment_bytes: 300 }, Latch::open(dir)?)
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         let data = tempfile::tempdir().expect("a directory");
         let dir = data.path().join("main");
         fs::create_dir(&dir).expect("created");
-        let mut log = SegmentLog::open(&dir, Options::default()).expect("opens");
+        let mut log = open(&dir).expect("opens");
         for n in 0..3 {
             log.commit(&[entry(n)], 0).expect("stored");
         }

@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use super::{
+    clock::Clock,
     data_dir::DataDir,
+    durable::Latch,
     log::{
         EventLog as _,
         segment::{Options, SegmentLog},
@@ -30,22 +32,34 @@ pub fn rebuild_receipts(
     }
     for name in logs.iter().filter(|name| only.is_none_or(|only| only == *name)) {
         let log_dir = dir.log_dir(name)?;
-        let log = SegmentLog::open(&log_dir, Options::default())?;
-        let Rebuilt { receipts, set_aside, lost, key_floor_ms } =
-            receipts::rebuild(&log_dir, &*log.reader(), forget_truncated)?;
+        let latch = Latch::open(&log_dir)?;
+        let log = SegmentLog::open(&log_dir, Options::default(), latch.clone())?;
+        let Rebuilt { receipts, set_aside, lost, list_lost, key_floor_ms } =
+            receipts::rebuild(&log_dir, latch, &*log.reader(), forget_truncated)?;
+        let key_floor = wire::time_text(key_floor_ms);
         println!("log {name}: {receipts} receipts are held");
         for path in set_aside {
             println!("log {name}: what is damaged is kept as {}", path.display());
+        }
+        if list_lost {
+            println!(
+                "log {name}: the list of receipts files was lost; the key floor is set back to \
+                 {key_floor}"
+            );
         }
         for range in &lost {
             println!("log {name}: forgot the receipts of {} to {}", range.start, range.end - 1);
         }
         if !lost.is_empty() {
             println!(
-                "log {name}: late retries of intents from before {} are refused as expired; those \
-                 of the forgotten keys without a time are executed as new; subjects without later \
-                 events start again at version 0",
-                wire::time_text(key_floor_ms)
+                "log {name}: late retries of intents from before {key_floor} are refused as expired; \
+                 those of the forgotten keys without a time are executed as new; subjects without \
+                 later events start again at version 0"
+            );
+        }
+        if key_floor_ms > Clock::after(0).now_ms() {
+            println!(
+                "log {name}: until {key_floor} every publish with a time is refused as expired"
             );
         }
     }

@@ -37,6 +37,9 @@ pub fn expire(parts: &mut Parts, log: &dyn LogReader, oldest: &mut Oldest, now_m
 /// again later: receipts live longer for it.
 pub fn forget(parts: &mut Parts, now_ms: i64) {
     let Parts { store, receipts, limits, halt, .. } = parts;
+    if halt.is_closed() {
+        return;
+    }
     let forgotten =
         store.advance(receipts, now_ms, limits.key_window).and_then(|()| store.forget(receipts));
     if let Err(error) = forgotten {
@@ -47,6 +50,9 @@ pub fn forget(parts: &mut Parts, now_ms: i64) {
 /// Gives back the oldest storage below the floor, if there is any, after the
 /// receipts of its events have been saved. Says whether it did.
 pub fn release(parts: &mut Parts) -> bool {
+    if parts.halt.is_closed() {
+        return false;
+    }
     let Some(range) = parts.engine.releasable() else { return false };
     let saved = parts.store.save_below(range.end, &parts.receipts);
     match saved.and_then(|()| parts.engine.release(range)) {

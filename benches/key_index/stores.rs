@@ -11,6 +11,7 @@ use counterfoil::{
         event::Sequence,
     },
     publisher::{
+        durable::Latch,
         log::{Entry, Extent, LogReader, ReadError},
         receipts::{self, Accepted, FLUSH_ROWS, Hash, Names, Shared, Store},
     },
@@ -59,7 +60,8 @@ pub struct Own {
 
 impl Own {
     pub fn open(dir: &Path, keys: u64) -> Outcome<Self> {
-        let (receipts, store) = receipts::open(dir, &Truncated { next: keys as Sequence })?;
+        let (receipts, store) =
+            receipts::open(dir, Latch::open(dir)?, &Truncated { next: keys as Sequence })?;
         Ok(Own { receipts, store })
     }
 

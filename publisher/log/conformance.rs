@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     proto::{chain::EMPTY_CHAIN, event::Sequence},
-    publisher::durable,
+    publisher::durable::{self, Latch},
 };
 
 /// An engine under test, which can be opened again.
@@ -58,7 +58,8 @@ impl Subject for Segments {
 
     fn reopen(&mut self) {
         self.log = None;
-        self.log = Some(SegmentLog::open(self.dir.path(), self.options).expect("opens"));
+        let latch = Latch::open(self.dir.path()).expect("open");
+        self.log = Some(SegmentLog::open(self.dir.path(), self.options, latch).expect("opens"));
     }
 }
 

@@ -91,21 +91,32 @@ pub fn read_sections(path: &Path) -> Result<(Header, Sections), OpenError> {
     Ok((stated.header, sections))
 }
 
-/// Reads one receipt of a part; None where it has been forgotten.
+/// Reads one receipt of a part, which holds it.
 ///
 /// # Errors
-/// [`ReadError::Corrupt`], [`ReadError::Io`].
-pub fn receipt(
-    dir: &Path,
+/// [`ReadError::Corrupt`], also where it is not there; [`ReadError::Io`].
+pub fn receipt(dir: &Path, part: &Part, sequence: Sequence) -> Result<(Hash, Accepted), ReadError> {
+    let corrupt = |what: &str| ReadError::Corrupt { sequence, what: what.to_owned() };
+    match entry(&path(dir, part.first, part.generation), part, sequence) {
+        Ok(Some((key, row))) => {
+            format::row(&key, &row).ok_or_else(|| corrupt("a receipt's checksum is wrong"))
+        }
+        Ok(None) => Err(corrupt("its receipt is not where it was saved")),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => Err(corrupt("the file of its receipt is missing")),
+            io::ErrorKind::UnexpectedEof => Err(corrupt("the file of its receipt ends early")),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// The key and the row at a sequence, as they stand there.
+fn entry(
+    path: &Path,
     part: &Part,
     sequence: Sequence,
-) -> Result<Option<(Hash, Accepted)>, ReadError> {
-    let file = File::open(path(dir, part.first, part.generation))?;
-    let key_at = |n: u64| -> io::Result<[u8; KEY_BYTES]> {
-        let mut key = [0; KEY_BYTES];
-        file.read_exact_at(&mut key, HEADER_BYTES as u64 + n * KEY_BYTES as u64)?;
-        Ok(key)
-    };
+) -> io::Result<Option<([u8; KEY_BYTES], [u8; ROW_BYTES])>> {
+    let file = File::open(path)?;
     // Where nothing has been forgotten, a sequence is a place; else it is searched for.
     let (mut low, mut high) = match part.is_dense() {
         true => ((sequence - part.first) as u64, (sequence - part.first) as u64 + 1),
@@ -113,18 +124,15 @@ pub fn receipt(
     };
     while low < high {
         let middle = low + (high - low) / 2;
-        let key = key_at(middle)?;
+        let mut key = [0; KEY_BYTES];
+        file.read_exact_at(&mut key, HEADER_BYTES as u64 + middle * KEY_BYTES as u64)?;
         match Key::get(&key).sequence.cmp(&sequence) {
             std::cmp::Ordering::Less => low = middle + 1,
             std::cmp::Ordering::Greater => high = middle,
             std::cmp::Ordering::Equal => {
                 let mut row = [0; ROW_BYTES];
                 file.read_exact_at(&mut row, part.rows_at() + middle * ROW_BYTES as u64)?;
-                let receipt = format::row(&key, &row).ok_or_else(|| ReadError::Corrupt {
-                    sequence,
-                    what: "a receipt's checksum is wrong".to_owned(),
-                })?;
-                return Ok(Some(receipt));
+                return Ok(Some((key, row)));
             }
         }
     }
@@ -167,7 +175,7 @@ pub fn way_out(log_dir: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::format::tests::{content, receipt as entry},
+        super::format::tests::{content, receipt as accepted},
         *,
     };
     use crate::publisher::durable;
@@ -175,16 +183,17 @@ mod tests {
     #[test]
     fn each_receipt_is_found_by_its_sequence_also_between_forgotten_ones() {
         let dir = durable::scratch();
-        let dense: Vec<_> = (4..9).map(|sequence| entry(sequence, None)).collect();
-        let sparse: Vec<_> = [10, 13, 14, 18].map(|sequence| entry(sequence, Some(1))).into();
+        let dense: Vec<_> = (4..9).map(|sequence| accepted(sequence, None)).collect();
+        let sparse: Vec<_> = [10, 13, 14, 18].map(|sequence| accepted(sequence, Some(1))).into();
         for (first, end, receipts) in [(4, 9, dense), (9, 20, sparse), (20, 30, Vec::new())] {
             let content = content(first, end, receipts.clone());
             fs::write(path(dir.path(), first, 2), content.encode()).expect("written");
             let part = Part::of(&content, 2);
             for sequence in first..end {
-                let expected = receipts.iter().find(|entry| entry.1.sequence == sequence);
-                let found = receipt(dir.path(), &part, sequence).expect("readable");
-                assert_eq!(found.as_ref(), expected, "{sequence}");
+                let expected = receipts.iter().find(|(_, accepted)| accepted.sequence == sequence);
+                let found = receipt(dir.path(), &part, sequence);
+                assert_eq!(found.as_ref().ok(), expected, "{sequence}");
+                assert!(matches!(found, Ok(_) | Err(ReadError::Corrupt { .. })), "{sequence}");
             }
             let (header, sections) = read_sections(&path(dir.path(), first, 2)).expect("readable");
             assert!(part.matches(&header));

@@ -164,7 +164,7 @@ pub struct Key {
     pub hash: Hash,
     /// Where its event stands, or stood.
     pub sequence: Sequence,
-    /// By which its receipt is kept; none: for ever.
+    /// The intent's time; none: its receipt is kept for ever.
     pub time_ms: Option<i64>,
 }
 

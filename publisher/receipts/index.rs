@@ -1,5 +1,6 @@
-//! Where the receipt of a key stands, in 10 bytes a key: part of the key's hash
-//! and the sequence. The rest of the hash stands with the receipt, so an entry is
+//! Where the receipt of a key stands, in an entry of 10 bytes: part of the key's hash
+//! and the sequence. With the room that a table leaves free a key takes 13 to 25 bytes of
+//! memory, about 18 at 10 million keys. The rest of the hash stands with the receipt, so an entry is
 //! a candidate until the receipt has been looked at. Pure.
 //!
 //! ```text

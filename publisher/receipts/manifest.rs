@@ -53,7 +53,7 @@ pub struct Part {
 pub struct Manifest {
     /// The log it belongs to.
     pub log_id: Uuid,
-    /// No receipt is held of intents from before this time. Never moves back.
+    /// No receipt is found of intents from before this time. Never moves back.
     pub key_floor_ms: i64,
     /// The largest value of the publisher's clock that is known.
     pub clock_ms: i64,

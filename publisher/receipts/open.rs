@@ -26,12 +26,15 @@ use crate::{
 const SCAN_ENTRIES: usize = 4_096;
 const SCAN_BYTES: usize = 1024 * 1024;
 
-/// Opens the receipts of a log, up to date with it.
+/// Opens the receipts of a log, up to date with it. The latch is the directory's.
 ///
 /// # Errors
 /// [`OpenError`]: some are damaged or missing, which is told before anything changes.
-pub fn open(dir: &Path, log: &dyn LogReader) -> Result<(Shared, Store), OpenError> {
-    let mut latch = Latch::open(dir)?;
+pub fn open(
+    dir: &Path,
+    mut latch: Latch,
+    log: &dyn LogReader,
+) -> Result<(Shared, Store), OpenError> {
     let listed = |error| OpenError::io("list", dir, error);
     File::open(dir).and_then(|names| latch.barrier(&names)).map_err(listed)?;
 

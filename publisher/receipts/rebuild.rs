@@ -17,12 +17,10 @@ use super::{
     retired,
 };
 use crate::{
-    proto::{
-        event::{Sequence, Time},
-        limits::MAX_CLOCK_LEAD,
-    },
+    proto::{event::Sequence, limits::MAX_CLOCK_LEAD},
     publisher::{
-        durable,
+        clock::Clock,
+        durable::{self, Latch},
         log::{LogReader, OpenError, ReadError},
     },
 };
@@ -36,7 +34,10 @@ pub struct Rebuilt {
     pub set_aside: Vec<PathBuf>,
     /// Truncated events whose receipts are lost; they count as expired.
     pub lost: Vec<Range<Sequence>>,
-    /// No receipt is held of intents from before this time, milliseconds since the Unix epoch.
+    /// The list of the files was damaged or missing, and with it the key floor: it is
+    /// where it was when the newest of the files was made.
+    pub list_lost: bool,
+    /// No receipt is found of intents from before this time, milliseconds since the Unix epoch.
     pub key_floor_ms: i64,
 }
 
@@ -48,11 +49,12 @@ pub struct Rebuilt {
 /// events. Nothing has changed then.
 pub fn rebuild(
     dir: &Path,
+    latch: Latch,
     log: &dyn LogReader,
     forget_truncated: bool,
 ) -> Result<Rebuilt, OpenError> {
-    let Whole { files, damaged } = whole(dir, log)?;
-    let known = manifest::read(dir).ok().flatten();
+    let Whole { known, files, damaged } = whole(dir, log)?;
+    let list_lost = known.is_none() && !(files.is_empty() && damaged.is_empty());
     let mut manifest = scalars(log, known, &files);
     let first_stored = first_stored(dir, log)?;
     let (tiles, lost) = match retired::list(dir)?.is_empty() {
@@ -64,7 +66,8 @@ pub fn rebuild(
         if !forget_truncated {
             return Err(refused(dir, &lost));
         }
-        manifest.key_floor_ms = manifest.key_floor_ms.max(newest_lost_ms(dir, log)?);
+        let newest_ms = newest_lost_ms(dir, log, manifest.clock_ms)?;
+        manifest.key_floor_ms = manifest.key_floor_ms.max(newest_ms.saturating_add(1));
         // One of them may have been of any key.
         manifest.oldest_stated_ms = i64::MIN;
     }
@@ -80,13 +83,15 @@ pub fn rebuild(
     let path = dir.join(manifest::FILE);
     durable::replace(&path, &manifest.encode())
         .map_err(|error| OpenError::io("write", &path, error))?;
-    let (receipts, mut store) = open(dir, log)?;
+    let (receipts, mut store) = open(dir, latch, log)?;
     store.save(&receipts).map_err(|error| open::failed(dir, error))?;
     let (receipts, key_floor_ms) = (look(&receipts).keys(), manifest.key_floor_ms);
-    Ok(Rebuilt { receipts, set_aside, lost, key_floor_ms })
+    Ok(Rebuilt { receipts, set_aside, lost, list_lost, key_floor_ms })
 }
 
 struct Whole {
+    /// What the list says.
+    known: Option<Manifest>,
     /// By first sequence, of each the newest.
     files: BTreeMap<Sequence, (Header, Part)>,
     damaged: Vec<PathBuf>,
@@ -95,7 +100,7 @@ struct Whole {
 /// Tells the files that can be used from those that cannot.
 fn whole(dir: &Path, log: &dyn LogReader) -> Result<Whole, OpenError> {
     let extent = log.extent();
-    let mut whole = Whole { files: BTreeMap::new(), damaged: Vec::new() };
+    let mut whole = Whole { known: None, files: BTreeMap::new(), damaged: Vec::new() };
     for found in file::list(dir)? {
         match file::read(&found.path) {
             Ok(content)
@@ -111,8 +116,10 @@ fn whole(dir: &Path, log: &dyn LogReader) -> Result<Whole, OpenError> {
             Ok(_) | Err(_) => whole.damaged.push(found.path),
         }
     }
-    if manifest::read(dir).is_err() {
-        whole.damaged.push(dir.join(manifest::FILE));
+    match manifest::read(dir) {
+        Ok(known) => whole.known = known.filter(|known| known.log_id == extent.log_id),
+        Err(error @ (OpenError::Io { .. } | OpenError::Format(_))) => return Err(error),
+        Err(_) => whole.damaged.push(dir.join(manifest::FILE)),
     }
     Ok(whole)
 }
@@ -125,7 +132,6 @@ fn scalars(
 ) -> Manifest {
     let log_id = log.extent().log_id;
     let mut manifest = known
-        .filter(|known| known.log_id == log_id)
         .map_or_else(|| Manifest::new(log_id), |known| Manifest { parts: Vec::new(), ..known });
     for (header, _) in files.values() {
         manifest.key_floor_ms = manifest.key_floor_ms.max(header.key_floor_ms);
@@ -173,13 +179,14 @@ fn first_stored(dir: &Path, log: &dyn LogReader) -> Result<Sequence, OpenError> 
 }
 
 /// No lost event's intent is newer: it was accepted before the oldest that is stored,
-/// and could lie so far ahead of the clock then.
-fn newest_lost_ms(dir: &Path, log: &dyn LogReader) -> Result<i64, OpenError> {
+/// or else before now by a clock that never goes back, and could lie so far ahead then.
+fn newest_lost_ms(dir: &Path, log: &dyn LogReader, clock_ms: i64) -> Result<i64, OpenError> {
     let stored = log
         .read_stored(first_stored(dir, log)?, 1, 0)
         .map_err(|error| open::unreadable(dir, error))?;
-    let now_ms = || Time::from_system(std::time::SystemTime::now()).unix_millis();
-    let accepted_at_ms = stored.first().map_or_else(now_ms, |entry| entry.accepted_at_ms);
+    let accepted_at_ms = stored
+        .first()
+        .map_or_else(|| Clock::after(clock_ms).now_ms(), |entry| entry.accepted_at_ms);
     Ok(accepted_at_ms.saturating_add(MAX_CLOCK_LEAD.as_millis() as i64))
 }
 

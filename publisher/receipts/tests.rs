@@ -11,7 +11,7 @@ use crate::{
         wire,
     },
     publisher::{
-        durable,
+        durable::{self, Latch},
         log::{Entry, EventLog, LogReader, OpenError, memory::MemoryLog},
     },
 };
@@ -32,7 +32,7 @@ impl Story {
     fn new() -> Self {
         let dir = durable::scratch();
         let log = MemoryLog::new(Uuid::from_u128(1));
-        let (receipts, store) = open(dir.path(), &*log.reader()).expect("opens");
+        let (receipts, store) = open(dir.path(), latch(dir.path()), &*log.reader()).expect("opens");
         Story { dir, log, receipts, store, accepted: Vec::new() }
     }
 
@@ -81,7 +81,8 @@ impl Story {
     }
 
     fn try_reopen(&mut self) -> Result<(), OpenError> {
-        (self.receipts, self.store) = open(self.dir.path(), &*self.log.reader())?;
+        (self.receipts, self.store) =
+            open(self.dir.path(), latch(self.dir.path()), &*self.log.reader())?;
         Ok(())
     }
 
@@ -117,6 +118,10 @@ impl Story {
         let rows = found.iter().map(|found| file::read(&found.path).expect("whole").receipts.len());
         (found.len(), rows.sum())
     }
+}
+
+fn latch(dir: &Path) -> Latch {
+    Latch::open(dir).expect("open")
 }
 
 fn subject(sequence: Sequence) -> &'static str {
@@ -406,7 +411,8 @@ fn refused(damage: impl Fn(&Path)) -> String {
     let files = || -> Vec<_> { file::list(story.dir.path()).expect("listed") };
     let before = files();
     let reader: Arc<dyn LogReader> = story.log.reader();
-    let refused = open(story.dir.path(), &*reader).map(drop).expect_err("damaged").to_string();
+    let opened = open(story.dir.path(), latch(story.dir.path()), &*reader);
+    let refused = opened.map(drop).expect_err("damaged").to_string();
     assert_eq!(files(), before, "a refusal removes nothing");
     assert!(refused.contains("rebuild-receipts --data-dir"), "{refused}");
     refused
@@ -423,6 +429,45 @@ fn damage_is_said_with_the_way_out_and_nothing_is_removed() {
     });
     refused(|dir| fs::write(dir.join(manifest::FILE), "other").expect("written"));
     refused(|dir| fs::remove_file(dir.join(manifest::FILE)).expect("removed"));
+}
+
+#[test]
+fn damage_after_opening_gives_the_right_receipt_or_an_error_and_never_none() {
+    for times in [[None; 4], [Some(7), None, Some(7), None]] {
+        let mut story = Story::new();
+        for (n, time_ms) in times.into_iter().enumerate() {
+            story.publish(&format!("key-{n}"), time_ms);
+        }
+        story.store.save(&story.receipts).expect("saved");
+        story.advance(90_000);
+        story.forget();
+        let path = file::list(story.dir.path()).expect("listed").remove(0).path;
+        let whole = fs::read(&path).expect("read");
+        let held: Vec<_> = story.accepted.iter().filter(|(_, a)| a.time_ms.is_none()).collect();
+        let check = |damage: &str| {
+            let mut errors = 0;
+            for (key, accepted) in &held {
+                match look(&story.receipts).find(&hash(key)) {
+                    Ok(found) => assert_eq!(found.as_ref(), Some(accepted), "{key}, {damage}"),
+                    Err(ReadError::Corrupt { .. }) => errors += 1,
+                    Err(error) => panic!("{key}, {damage}: {error}"),
+                }
+            }
+            errors
+        };
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, flipped).expect("written");
+            check(&format!("bit {bit}"));
+        }
+        for length in 0..whole.len() {
+            fs::write(&path, &whole[..length]).expect("written");
+            assert!(check(&format!("{length} bytes")) > 0);
+        }
+        fs::remove_file(&path).expect("removed");
+        assert_eq!(check("no file"), held.len());
+    }
 }
 
 #[test]
@@ -464,7 +509,7 @@ fn with_a_lost_file() -> Story {
 }
 
 fn rebuilt(story: &Story, forget_truncated: bool) -> Result<Rebuilt, OpenError> {
-    rebuild(story.dir.path(), &*story.log.reader(), forget_truncated)
+    rebuild(story.dir.path(), latch(story.dir.path()), &*story.log.reader(), forget_truncated)
 }
 
 #[test]
@@ -479,11 +524,41 @@ fn a_rebuild_changes_nothing_that_is_whole() {
         let _ = fs::remove_file(story.dir.path().join(lost));
         let rebuilt = rebuilt(&story, false).expect("rebuilt");
         assert_eq!((rebuilt.receipts, rebuilt.lost.len(), rebuilt.set_aside.len()), (8, 0, 0));
+        assert_eq!(rebuilt.list_lost, lost == manifest::FILE);
         story.reopen();
         for n in [1, 5, 8] {
             assert!(story.find(&format!("key-{n}")).is_some());
         }
     }
+}
+
+#[test]
+fn a_list_that_this_version_cannot_read_is_not_taken_for_damaged() {
+    let mut story = Story::new();
+    story.fill(3);
+    story.truncate(3);
+    let path = story.dir.path().join(manifest::FILE);
+    let mut newer = fs::read(&path).expect("read");
+    newer[7] += 1;
+    fs::write(&path, &newer).expect("written");
+    assert!(matches!(rebuilt(&story, true), Err(OpenError::Format(_))));
+    assert_eq!(fs::read(&path).expect("still there"), newer);
+    fs::remove_file(&path).expect("removed");
+    fs::create_dir(&path).expect("created");
+    assert!(matches!(rebuilt(&story, true), Err(OpenError::Io { .. })));
+}
+
+/// All events are truncated, and the clock was ahead of what it is now.
+#[test]
+fn what_is_given_up_of_an_empty_log_is_older_than_its_clock() {
+    let mut story = Story::new();
+    story.fill(3);
+    let ahead_ms = 1 << 45;
+    story.advance(ahead_ms);
+    story.truncate(3);
+    fs::write(file::path(story.dir.path(), 0, 0), "damaged").expect("written");
+    let rebuilt = rebuilt(&story, true).expect("rebuilt");
+    assert_eq!(rebuilt.key_floor_ms, ahead_ms + 300_001);
 }
 
 #[test]
@@ -513,13 +588,13 @@ fn lost_receipts_are_given_up_only_when_told_so() {
     assert_eq!(rebuilt.lost.as_slice(), std::slice::from_ref(&(0..3)));
     assert!(rebuilt.set_aside[0].exists(), "what is damaged is kept");
     let accepted_at_ms = story.accepted[5].1.accepted_at_ms;
-    assert_eq!(rebuilt.key_floor_ms, accepted_at_ms + 300_000);
+    assert_eq!(rebuilt.key_floor_ms, accepted_at_ms + 300_001);
     story.reopen();
     assert!(story.find("key-1").is_none() && story.find("later").is_none());
     assert!(story.find("key-4").is_some() && story.find("key-5").is_some());
     let receipts = look(&story.receipts);
     assert_eq!(receipts.unknown("key-1", None), Unknown::Expired);
-    assert_eq!(receipts.unknown("k", Some(Time::from_unix_millis(301_004))), Unknown::Expired);
+    assert_eq!(receipts.unknown("k", Some(Time::from_unix_millis(301_005))), Unknown::Expired);
     // Later events of both subjects are known.
     assert_eq!(receipts.subject_version(&hash("even")), 3);
 }

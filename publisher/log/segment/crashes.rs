@@ -14,8 +14,8 @@ use proptest::prelude::*;
 
 use super::{Options, SegmentLog};
 use crate::publisher::{
-    durable,
-    log::{Entry, EventLog as _, Extent},
+    durable::{self, Latch},
+    log::{Entry, EventLog as _, Extent, OpenError},
 };
 
 /// The unit in which a disk writes: whole or not at all.
@@ -63,9 +63,12 @@ fn opened(disk: &Files) -> (tempfile::TempDir, SegmentLog) {
     for (name, content) in disk {
         fs::write(dir.path().join(name), content).expect("written");
     }
-    let log = SegmentLog::open(dir.path(), Options { segment_bytes: 1_500 })
-        .expect("a power cut is no damage");
+    let log = open(dir.path()).expect("a power cut is no damage");
     (dir, log)
+}
+
+fn open(dir: &Path) -> Result<SegmentLog, OpenError> {
+    SegmentLog::open(dir, Options { segment_bytes: 1_500 }, Latch::open(dir)?)
 }
 
 fn entry(n: i64, length: usize) -> Entry {
@@ -87,7 +90,7 @@ proptest! {
         chances in prop::collection::vec(any::<bool>(), 64),
     ) {
         let dir = durable::scratch();
-        let mut log = SegmentLog::open(dir.path(), Options { segment_bytes: 1_500 }).expect("opens");
+        let mut log = open(dir.path()).expect("opens");
         let mut chances = chances.into_iter().cycle();
         for (lengths, raise) in groups {
             let (disk_before, before) = (snapshot(dir.path()), contents(&log));

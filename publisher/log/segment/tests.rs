@@ -9,7 +9,7 @@ use super::{format, *};
 use crate::{
     proto::event::Sequence,
     publisher::{
-        durable,
+        durable::{self, Latch},
         log::{Entry, EventLog as _, OpenError, ReadError},
     },
 };
@@ -19,7 +19,7 @@ fn entry(n: Sequence) -> Entry {
 }
 
 fn open(dir: &Path, segment_bytes: u64) -> Result<SegmentLog, OpenError> {
-    SegmentLog::open(dir, Options { segment_bytes })
+    SegmentLog::open(dir, Options { segment_bytes }, Latch::open(dir)?)
 }
 
 /// A log of `commits` groups of two.

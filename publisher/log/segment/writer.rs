@@ -60,12 +60,12 @@ pub struct SegmentLog {
 
 impl SegmentLog {
     /// Opens the log in a directory, or makes a new one there. A torn end is put
-    /// aside; everything that readers will see is on stable storage on return.
+    /// aside; everything that readers will see is on stable storage on return. The
+    /// latch is the directory's, shared with whatever else writes there.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
-        let mut latch = Latch::open(dir)?;
+    pub fn open(dir: &Path, options: Options, mut latch: Latch) -> Result<Self, OpenError> {
         durable::remove_unfinished(dir)
             .map_err(|error| OpenError::io("remove unfinished files in", dir, error))?;
         let log_id = match meta::read(dir)? {
@@ -263,7 +263,8 @@ mod tests {
     #[test]
     fn a_failed_sync_latches_and_readers_never_see_the_group() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut log = SegmentLog::open(dir.path(), Options::default()).expect("opens");
+        let latch = Latch::open(dir.path()).expect("open");
+        let mut log = SegmentLog::open(dir.path(), Options::default(), latch).expect("opens");
         log.commit(&[entry(0)], 0).expect("stored");
         // A device that takes every write and refuses every sync.
         let device = File::options().read(true).write(true).open("/dev/null").expect("opened");
@@ -278,8 +279,7 @@ mod tests {
         assert_eq!(reader.read(0, 9, 999).expect("readable"), [entry(0)]);
         drop(log);
         for _ in 0..2 {
-            let refused = SegmentLog::open(dir.path(), Options::default());
-            assert!(matches!(refused, Err(OpenError::Halted(_))));
+            assert!(matches!(Latch::open(dir.path()), Err(OpenError::Halted(_))));
         }
     }
 }
