@@ -3,7 +3,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, Waker, ready},
 };
 
@@ -11,17 +14,14 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tonic::Status;
 
-use super::{
-    error::PublishError,
-    judge::{Verdict, judge},
-};
+use super::{error::PublishError, judge::is_final};
 use crate::proto::{
     pb::{PublishStreamResponse, Receipt},
-    refusal::status_of,
+    refusal::{Reason, reason_of, status_of},
 };
 
 /// What a caller gets.
-pub type Answer = Result<Vec<Receipt>, PublishError>;
+pub type Published = Result<Vec<Receipt>, PublishError>;
 
 /// One request and its caller.
 #[derive(Debug)]
@@ -31,10 +31,10 @@ pub struct Call {
     /// Its events: as many receipts it has to get.
     pub events: usize,
     /// Its caller.
-    pub answer: oneshot::Sender<Answer>,
+    pub answer: oneshot::Sender<Published>,
     /// Whether it has ever been sent.
     pub sent: bool,
-    /// Streams that broke while it waited.
+    /// Streams in a row that broke over it: it was sent, or they brought no answer at all.
     pub attempts: u32,
     /// Its share of the room for what waits.
     pub _room: OwnedSemaphorePermit,
@@ -44,7 +44,8 @@ pub struct Call {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamNumber(u64);
 
-/// The requests on their way.
+/// The requests on their way. Belongs to the task that carries them: where that
+/// ends, all callers are told so, since nobody else would answer them.
 #[derive(Debug)]
 pub struct Flight(Mutex<State>);
 
@@ -62,13 +63,15 @@ struct State {
     sender: Option<Waker>,
     /// Calls that have been answered.
     answered: u64,
+    /// Whether the newest stream has brought an answer.
+    progress: bool,
     /// Calls that were sent once more.
-    repeated: u64,
+    repeated: Arc<AtomicU64>,
 }
 
 impl Flight {
-    /// Takes its requests from a queue.
-    pub fn new(queue: mpsc::UnboundedReceiver<Call>) -> Self {
+    /// Takes its requests from a queue, and counts those that it sends once more.
+    pub fn new(queue: mpsc::UnboundedReceiver<Call>, repeated: Arc<AtomicU64>) -> Self {
         Flight(Mutex::new(State {
             queue,
             calls: VecDeque::new(),
@@ -76,7 +79,8 @@ impl Flight {
             newest: StreamNumber(0),
             sender: None,
             answered: 0,
-            repeated: 0,
+            progress: false,
+            repeated,
         }))
     }
 
@@ -130,19 +134,20 @@ impl Flight {
         let State { calls, sent, repeated, .. } = &mut *state;
         let Some(call) = calls.get_mut(*sent) else { return Poll::Ready(None) };
         *sent += 1;
-        *repeated += u64::from(call.sent);
+        repeated.fetch_add(call.sent.into(), Ordering::Relaxed);
         call.sent = true;
         Poll::Ready(Some(call.request.clone()))
     }
 
-    /// Hands an answer to the caller of the oldest request.
+    /// Hands an answer to the caller of the oldest request. A refusal, whatever it
+    /// says, is its caller's alone: going back for it would reorder the others.
     ///
     /// # Errors
     /// Why this is no answer, and the stream has to be given up.
     pub fn answer(&self, response: PublishStreamResponse) -> Result<(), Status> {
         let refused = response.error.as_ref().map(status_of);
         if let Some(status) = &refused
-            && judge(status) == Verdict::Retry
+            && reason_of(status) == Some(Reason::ShuttingDown)
         {
             return Err(status.clone());
         }
@@ -159,6 +164,7 @@ impl Flight {
         let call = state.calls.pop_front();
         state.sent -= 1;
         state.answered += 1;
+        state.progress = true;
         drop(state);
         if let Some(call) = call {
             let answer =
@@ -169,26 +175,31 @@ impl Flight {
     }
 
     /// The newest stream has ended. Tells those callers who have had as many
-    /// attempts as there may be; what it tells a publisher that is not worth
-    /// another attempt, it tells all.
-    pub fn broke(&self, status: &Status, attempts: Option<u32>) {
-        let given_up = {
+    /// attempts as there may be, or all if another one would be of no use.
+    /// Returns whether the stream had brought an answer.
+    pub fn broke(&self, status: &Status, attempts: Option<u32>) -> bool {
+        let (progress, given_up) = {
             let mut state = self.state();
+            let State { sent, progress, .. } = *state;
             state.close();
             // Whoever has waited in the queue has waited for this stream too.
             while let Ok(call) = state.queue.try_recv() {
                 state.calls.push_back(call);
             }
-            for call in &mut state.calls {
-                call.attempts += 1;
+            let is_final = is_final(status);
+            for (place, call) in state.calls.iter_mut().enumerate() {
+                if progress {
+                    call.attempts = 0;
+                }
+                if !progress || place < sent || is_final {
+                    call.attempts = call.attempts.saturating_add(1);
+                }
             }
-            let most = match judge(status) {
-                Verdict::Retry => attempts.unwrap_or(u32::MAX),
-                Verdict::Request | Verdict::Stop => 0,
-            };
+            let is_over =
+                |call: &&Call| is_final || attempts.is_some_and(|most| call.attempts >= most);
             // Attempts do not grow towards the newer ones.
-            let given_up = state.calls.iter().take_while(|call| call.attempts >= most).count();
-            state.calls.drain(..given_up).collect::<Vec<_>>()
+            let given_up = state.calls.iter().take_while(is_over).count();
+            (progress, state.calls.drain(..given_up).collect::<Vec<_>>())
         };
         for Call { answer, sent, attempts, .. } in given_up {
             let last = status.clone();
@@ -197,22 +208,13 @@ impl Flight {
                 false => PublishError::NotSent { attempts, last },
             }));
         }
+        progress
     }
 
     /// Which request is the oldest without an answer, if there is one.
     pub fn oldest(&self) -> Option<u64> {
         let state = self.state();
         (!state.calls.is_empty()).then_some(state.answered)
-    }
-
-    /// Requests that have been answered.
-    pub fn answered(&self) -> u64 {
-        self.state().answered
-    }
-
-    /// Requests that were sent once more.
-    pub fn repeated(&self) -> u64 {
-        self.state().repeated
     }
 }
 
@@ -221,33 +223,44 @@ impl State {
     fn close(&mut self) {
         self.newest.0 += 1;
         self.sent = 0;
+        self.progress = false;
         if let Some(sender) = self.sender.take() {
             sender.wake();
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
+impl Drop for State {
+    /// The queue's own drop stops at a call that is just being put in; this waits for it.
+    fn drop(&mut self) {
+        self.queue.close();
+        while self.queue.try_recv().is_ok() {}
+    }
+}
 
+#[cfg(test)]
+pub mod tests {
     use futures_util::task::noop_waker_ref;
     use tokio::sync::Semaphore;
 
     use super::*;
+    use crate::proto::refusal::{Refusal, status_message};
 
-    struct Callers {
+    /// Callers of a flight that no stream carries but by hand.
+    pub struct Callers {
         queue: mpsc::UnboundedSender<Call>,
-        flight: Flight,
+        pub flight: Flight,
+        repeated: Arc<AtomicU64>,
     }
 
-    fn callers() -> Callers {
+    pub fn callers() -> Callers {
         let (queue, queued) = mpsc::unbounded_channel();
-        Callers { queue, flight: Flight::new(queued) }
+        let repeated = Arc::default();
+        Callers { queue, flight: Flight::new(queued, Arc::clone(&repeated)), repeated }
     }
 
     impl Callers {
-        fn submit(&self, request: &'static str) -> oneshot::Receiver<Answer> {
+        pub fn submit(&self, request: &'static str) -> oneshot::Receiver<Published> {
             let (answer, answered) = oneshot::channel();
             let room = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("there is room");
             let request = Bytes::from_static(request.as_bytes());
@@ -257,7 +270,7 @@ mod tests {
         }
 
         /// What goes out on a stream until it has to wait, or ends.
-        fn sent(&self, stream: StreamNumber) -> Vec<Bytes> {
+        pub fn sent(&self, stream: StreamNumber) -> Vec<Bytes> {
             let mut cx = Context::from_waker(noop_waker_ref());
             let next = || match self.flight.poll_send(stream, &mut cx) {
                 Poll::Ready(request) => request,
@@ -266,9 +279,14 @@ mod tests {
             std::iter::from_fn(next).collect()
         }
 
-        fn answers(&self) -> Result<(), Status> {
+        pub fn answers(&self) -> Result<(), Status> {
             let receipts = vec![Receipt::default()];
             self.flight.answer(PublishStreamResponse { receipts, error: None })
+        }
+
+        fn refuses(&self, reason: Reason) -> Result<(), Status> {
+            let error = Some(status_message(Refusal::new(reason, "why").into()));
+            self.flight.answer(PublishStreamResponse { receipts: Vec::new(), error })
         }
     }
 
@@ -284,7 +302,7 @@ mod tests {
         let second = callers.flight.open();
         assert_eq!(callers.sent(first), [""; 0], "the old stream takes nothing from the new one");
         assert_eq!(callers.sent(second), ["b", "c", "d"]);
-        assert_eq!(callers.flight.repeated(), 2);
+        assert_eq!(callers.repeated.load(Ordering::Relaxed), 2);
         let [mut a, mut b, _] = answers;
         assert!(a.try_recv().expect("answered").is_ok());
         assert!(b.try_recv().is_err(), "not answered yet");
@@ -308,6 +326,53 @@ mod tests {
         assert!(callers.answers().is_err());
         let _a = callers.submit("a");
         assert!(callers.answers().is_err(), "queued, and not sent");
+    }
+
+    #[test]
+    fn only_an_ending_publisher_ends_the_stream_with_a_refusal() {
+        for &reason in Reason::ALL {
+            let callers = callers();
+            let mut a = callers.submit("a");
+            let stream = callers.flight.open();
+            assert_eq!(callers.sent(stream), ["a"]);
+            let ends = callers.refuses(reason).is_err();
+            assert_eq!(ends, reason == Reason::ShuttingDown, "{reason:?}");
+            assert_eq!(a.try_recv().is_err(), ends, "{reason:?}: it has its answer, or waits");
+        }
+    }
+
+    #[test]
+    fn whoever_waits_is_told_when_nothing_carries_the_requests_any_more() {
+        let callers = callers();
+        let (mut a, mut b) = (callers.submit("a"), callers.submit("b"));
+        let stream = callers.flight.open();
+        assert_eq!(callers.sent(stream), ["a", "b"]);
+        let mut c = callers.submit("c");
+        let Callers { queue, flight, .. } = callers;
+        drop(flight);
+        for answer in [&mut a, &mut b, &mut c] {
+            assert_eq!(answer.try_recv().err(), Some(oneshot::error::TryRecvError::Closed));
+        }
+        assert!(queue.is_closed());
+    }
+
+    #[test]
+    fn a_stream_that_brings_answers_is_no_failed_attempt_at_what_it_did_not_carry() {
+        let callers = callers();
+        let cut = Status::unavailable("cut");
+        let (_a, mut b) = (callers.submit("a"), callers.submit("b"));
+        assert!(!callers.flight.broke(&cut, Some(2)), "nothing was answered");
+        let stream = callers.flight.open();
+        assert_eq!(callers.sent(stream), ["a", "b"]);
+        callers.answers().expect("a was asked");
+        let mut c = callers.submit("c");
+        assert!(callers.flight.broke(&cut, Some(2)), "a was answered");
+        assert!(b.try_recv().is_err(), "after progress its count begins anew");
+        callers.flight.open();
+        callers.flight.broke(&cut, Some(2));
+        let error = b.try_recv().expect("answered").expect_err("given up");
+        assert!(matches!(error, PublishError::Unanswered { attempts: 2, .. }), "{error:?}");
+        assert!(c.try_recv().is_err(), "it has had one attempt");
     }
 
     #[test]

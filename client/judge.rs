@@ -1,4 +1,6 @@
-//! What a failed call means, judged in one place, and how long to wait. Pure.
+//! What a failed call means to whoever calls for one request of many (publishes,
+//! or looks): the one place of the client. Pure. What ends a receiver's Replay is
+//! judged by the receiver: nearly every refusal concerns its cursor, and stops it.
 
 use std::time::Duration;
 
@@ -38,6 +40,21 @@ pub fn judge(status: &Status) -> Verdict {
             Verdict::Request
         }
         _ => Verdict::Stop,
+    }
+}
+
+/// Whether a stream that ended so says that another one would be of no use to
+/// anybody. All else is worth another attempt: what HTTP/2, proxies and decoders say
+/// comes under nearly any code.
+pub fn is_final(ended: &Status) -> bool {
+    match reason_of(ended) {
+        Some(_) => judge(ended) == Verdict::Stop,
+        None => {
+            matches!(
+                ended.code(),
+                Code::Unimplemented | Code::Unauthenticated | Code::PermissionDenied
+            )
+        }
     }
 }
 
@@ -81,6 +98,26 @@ mod tests {
         ];
         for (status, verdict) in cases {
             assert_eq!(judge(&status), verdict, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_stream_ends_for_good_only_where_a_service_says_so() {
+        let said = |reason| Status::from(Refusal::new(reason, "why"));
+        let cases = [
+            (Status::unavailable("reset"), false),
+            (Status::resource_exhausted("h2: ENHANCE_YOUR_CALM"), false),
+            (Status::out_of_range("an answer too large to decode"), false),
+            (Status::not_found("a proxy without a route"), false),
+            (said(Reason::ShuttingDown), false),
+            (said(Reason::LogUnreadable), false),
+            (said(Reason::LogHalted), true),
+            (Status::unimplemented("no streams"), true),
+            (Status::unauthenticated("who"), true),
+            (Status::permission_denied("no"), true),
+        ];
+        for (status, expected) in cases {
+            assert_eq!(is_final(&status), expected, "{status:?}");
         }
     }
 

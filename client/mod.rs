@@ -22,7 +22,9 @@
 //! A [`Publisher`] is cloned for each caller; all clones share one connection.
 //! There is no timer: a lone event is sent at once, and under load whatever has
 //! gathered goes out together. Each call is one request, atomic by itself, and
-//! they are accepted in the order in which they were submitted.
+//! they are accepted in the order in which they were submitted. A refusal is its
+//! caller's alone and the others go on, also where [`PublishError::verdict`] says
+//! that the same request may succeed later.
 //!
 //! **Keys.** Use a UUIDv7 as key: the time in it lets the publisher drop the
 //! receipt once no attempt can be waiting any more, and tell a late attempt from
@@ -44,7 +46,10 @@ mod stream;
 
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -52,7 +57,7 @@ use std::{
 use prost::Message as _;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use self::flight::{Answer, Call, Flight};
+use self::flight::{Call, Flight, Published};
 pub use self::{
     connect::channel,
     error::{ConnectError, PublishError},
@@ -74,10 +79,13 @@ pub struct Settings {
     pub url: String,
     /// The log; empty: `main`.
     pub log: String,
-    /// Attempts at one request before its caller is told that there is no answer;
-    /// nothing: for ever.
+    /// Attempts in a row at one request before its caller is told that there is no
+    /// answer; nothing: for ever. Streams that break are attempts at what was sent on
+    /// them, and at all that waits if they brought no answer; one that brought any
+    /// begins the count anew.
     pub attempts: Option<u32>,
-    /// A stream that owes an answer and gives none for this long counts as broken.
+    /// A stream that owes an answer and gives none for this long, or up to a quarter
+    /// longer, counts as broken.
     pub patience: Duration,
     /// Bytes of the requests that wait for their answers, with what they cost
     /// beside. Further callers wait for room.
@@ -113,14 +121,15 @@ pub struct Publisher {
     room: Arc<Semaphore>,
     /// Permits of `room`.
     most: u32,
-    flight: Arc<Flight>,
+    repeated: Arc<AtomicU64>,
 }
 
 impl Publisher {
     /// Connects when the first event is published, and again whenever the
     /// connection was lost. Called within a Tokio runtime; what is published
     /// through a clone travels on a task of that runtime, which ends once all
-    /// clones are gone and everything has its answer.
+    /// clones are gone and everything has its answer. Where that runtime ends before,
+    /// calls from others get [`PublishError::Unanswered`].
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -129,11 +138,12 @@ impl Publisher {
         let runtime = tokio::runtime::Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let channel = channel(&url)?;
         let (queue, queued) = mpsc::unbounded_channel();
-        let flight = Arc::new(Flight::new(queued));
-        runtime.spawn(stream::run(channel, Arc::clone(&flight), attempts, patience));
+        let repeated = Arc::default();
+        let flight = Flight::new(queued, Arc::clone(&repeated));
+        runtime.spawn(stream::run(channel, flight, attempts, patience));
         let most = u32::try_from(max_waiting_bytes.max(CALL_BYTES)).unwrap_or(u32::MAX);
         let room = Arc::new(Semaphore::new(most as usize));
-        Ok(Publisher { log, queue, room, most, flight })
+        Ok(Publisher { log, queue, room, most, repeated })
     }
 
     /// Publishes one event. Returns once it is on stable storage.
@@ -162,7 +172,8 @@ impl Publisher {
     /// room there first. Dropping what it returns stops nothing.
     ///
     /// # Errors
-    /// [`PublishError::Refused`] for a request that is too large for a message.
+    /// [`PublishError::Refused`] for a request that is too large for a message,
+    /// [`PublishError::Unanswered`] once the runtime of [`Self::connect`] has ended.
     pub async fn submit(&self, events: Vec<NewEvent>) -> Result<Submitted, PublishError> {
         let count = events.len();
         let request = PublishRequest { log: self.log.clone(), events };
@@ -182,22 +193,26 @@ impl Publisher {
             _room: room.map_err(|_| PublishError::ended())?,
         };
         self.queue.send(call).map_err(|_| PublishError::ended())?;
+        // Closed while it was put in: perhaps nobody has seen it.
+        if self.queue.is_closed() {
+            return Err(PublishError::ended());
+        }
         Ok(Submitted(answered))
     }
 
     /// Requests that have been sent once more, because a stream broke before
     /// their answer.
     pub fn repeated(&self) -> u64 {
-        self.flight.repeated()
+        self.repeated.load(Ordering::Relaxed)
     }
 }
 
 /// A request on its way. Resolves to its receipts, in the order of its events.
 #[derive(Debug)]
-pub struct Submitted(oneshot::Receiver<Answer>);
+pub struct Submitted(oneshot::Receiver<Published>);
 
 impl Future for Submitted {
-    type Output = Answer;
+    type Output = Published;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(Pin::new(&mut self.0).poll(cx));

@@ -110,6 +110,48 @@ async fn a_publisher_that_is_ending_is_asked_again_in_order() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_read_is_its_callers_alone_and_the_order_stays() {
+    let script = vec![Step::Refuse(Reason::LogUnreadable)];
+    let (publisher, scripted) = start(State { script, ..State::default() }).await;
+    let mut answers = publish_in_order(&publisher, &keys(10)).await;
+    let error = answers.remove(0).expect_err("refused");
+    assert!(matches!(error, PublishError::Refused(_)), "{error:?}");
+    assert_eq!(error.reason(), Some(Reason::LogUnreadable));
+    assert_eq!(error.verdict(), Verdict::Retry);
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    assert_eq!(scripted.keys(), keys(10)[1..]);
+    assert_eq!(scripted.state().streams, 1);
+}
+
+/// In whichever runtime callers wait: once the one that carries their requests
+/// has ended nobody would answer them.
+#[test]
+fn callers_of_another_runtime_are_told_when_the_one_that_carries_has_ended() {
+    let here = tokio::runtime::Runtime::new().expect("there are threads");
+    let carrying = tokio::runtime::Runtime::new().expect("there are threads");
+    let scripted = Scripted::default();
+    scripted.state().script = vec![Step::Hang];
+    let url = here.block_on(scripted.serve());
+    let publisher = {
+        let _carried = carrying.enter();
+        Publisher::connect(url.as_str()).expect("a URL")
+    };
+    here.block_on(async {
+        let waiting = publisher.submit(vec![event("k0")]).await.expect("there is room");
+        scripted.arrived(1).await;
+        carrying.shutdown_background();
+        let submitted = publisher.submit(vec![event("k1")]).await;
+        let late = async { submitted?.await };
+        let both = timeout(SOON, futures_util::future::join(waiting, late)).await;
+        let (waiting, late) = both.expect("both are told");
+        for told in [waiting, late] {
+            let error = told.expect_err("nobody carries it");
+            assert!(matches!(error, PublishError::Unanswered { .. }), "{error:?}");
+        }
+    });
+}
+
+#[tokio::test]
 async fn what_never_gets_an_answer_is_said_to_be_unknown() {
     let script = vec![Step::LoseAnswer; 99];
     let (publisher, scripted) = start(State { script, ..State::default() }).await;

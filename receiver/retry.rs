@@ -1,6 +1,7 @@
-//! What a failed call means: try again after a while, or stop and say why.
-//! The one place that judges it. Pure: the attempt's number and the random
-//! number are handed in.
+//! What a failed call means to the receiver: try again after a while, or stop and
+//! say why. The one place of the receiver that judges it; a client that publishes
+//! judges by other rules, since a refusal there concerns one request of many. Pure:
+//! the attempt's number and the random number are handed in.
 
 use std::time::Duration;
 
