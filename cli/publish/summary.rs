@@ -42,20 +42,33 @@ pub struct Summary {
 /// Why nothing more was sent, and what came of the lines that were under way.
 #[derive(Debug)]
 pub struct Stop {
-    /// The line that was not accepted.
+    /// The line that was not accepted, as far as is known.
     pub line: u64,
     /// Why.
     pub error: PublishError,
-    /// Lines after it that were accepted.
-    pub accepted_after: u64,
-    /// Lines after it that were not.
-    pub not_accepted_after: u64,
+    /// The lines after it.
+    pub after: UnderWay,
+}
+
+/// What came of lines that were under way.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct UnderWay {
+    /// Accepted.
+    pub accepted: u64,
+    /// Refused, for whatever reason.
+    pub refused: u64,
+    /// Sent, but no answer came.
+    pub unanswered: u64,
+    /// Not sent.
+    pub not_sent: u64,
 }
 
 impl Summary {
     /// Notes what came of a line.
     pub fn note(&mut self, line: u64, answer: Result<Vec<Receipt>, PublishError>) {
-        let accepted = answer.is_ok();
+        if let Some(stop) = &mut self.stop {
+            stop.after.note(&answer);
+        }
         match answer {
             Ok(receipts) => receipts.iter().for_each(|receipt| self.accept(receipt)),
             Err(PublishError::Refused(status)) if judge(&status) == Verdict::Request => {
@@ -64,16 +77,8 @@ impl Summary {
             Err(error) => {
                 // Sent without an answer: it may have been accepted.
                 self.unanswered += u64::from(matches!(error, PublishError::Unanswered { .. }));
-                if self.stop.is_none() {
-                    let stop = Stop { line, error, accepted_after: 0, not_accepted_after: 0 };
-                    self.stop = Some(stop);
-                    return;
-                }
+                self.stop.get_or_insert(Stop { line, error, after: UnderWay::default() });
             }
-        }
-        if let Some(stop) = &mut self.stop {
-            stop.accepted_after += u64::from(accepted);
-            stop.not_accepted_after += u64::from(!accepted);
         }
     }
 
@@ -107,20 +112,42 @@ impl fmt::Display for Stop {
         {
             write!(to, " after {}", counted((*attempts).into(), "attempt"))?;
         }
-        write!(to, ": {}", explain(self.error.status()))?;
-        match self.accepted_after + self.not_accepted_after {
-            0 => Ok(()),
-            under_way => write!(
-                to,
-                "; of {} after it that had been sent already, {} accepted",
-                counted(under_way, "line"),
-                match self.accepted_after {
-                    0 => "none was".to_owned(),
-                    1 => "1 was".to_owned(),
-                    more => format!("{} were", grouped(more as i64)),
-                }
-            ),
+        write!(to, ": {}{}", explain(self.error.status()), self.after)
+    }
+}
+
+impl UnderWay {
+    fn note(&mut self, answer: &Result<Vec<Receipt>, PublishError>) {
+        let count = match answer {
+            Ok(_) => &mut self.accepted,
+            Err(PublishError::Refused(_)) => &mut self.refused,
+            Err(PublishError::Unanswered { .. }) => &mut self.unanswered,
+            Err(PublishError::NotSent { .. }) => &mut self.not_sent,
+        };
+        *count += 1;
+    }
+}
+
+/// The end of a sentence; nothing where no line was under way.
+impl fmt::Display for UnderWay {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UnderWay { accepted, refused, unanswered, not_sent } = *self;
+        let lines = accepted + refused + unanswered + not_sent;
+        if lines == 0 {
+            return Ok(());
         }
+        write!(to, "; of {} under way after it, ", counted(lines, "line"))?;
+        match (accepted, unanswered) {
+            (0, 0) => write!(to, "none was accepted")?,
+            (0, _) => write!(to, "none is known to be accepted")?,
+            _ => write!(to, "{} accepted", grouped(accepted as i64))?,
+        }
+        let others =
+            [(refused, "refused"), (unanswered, "without an answer"), (not_sent, "not sent")];
+        for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
+            write!(to, ", {} {what}", grouped(count as i64))?;
+        }
+        Ok(())
     }
 }
 
@@ -212,8 +239,7 @@ mod tests {
             assert_eq!(summary.unanswered, 0);
             let stop = summary.stop.expect("nothing more is sent").to_string();
             let expected = format!(
-                "stopped at line 2: {}: no; of 3 lines after it that had been sent already, 1 \
-                 was accepted",
+                "stopped at line 2: {}: no; of 3 lines under way after it, 1 accepted, 2 refused",
                 reason.as_str()
             );
             assert_eq!(stop, expected);
@@ -225,11 +251,36 @@ mod tests {
         let last = Status::unavailable("nobody listens");
         let mut summary = Summary::default();
         summary.note(7, Err(PublishError::Unanswered { attempts: 4, last: last.clone() }));
-        summary.note(8, Err(PublishError::NotSent { attempts: 4, last }));
-        assert_eq!(summary.unanswered, 1);
-        let stop = summary.stop.expect("nothing more is sent").to_string();
-        let expected = "stopped at line 7 after 4 attempts: UNAVAILABLE: nobody listens; of 1 \
-                        line after it that had been sent already, none was accepted";
-        assert_eq!(stop, expected);
+        assert_eq!(
+            summary.stop.as_ref().expect("nothing more is sent").to_string(),
+            "stopped at line 7 after 4 attempts: UNAVAILABLE: nobody listens"
+        );
+        summary.note(8, Err(PublishError::Unanswered { attempts: 4, last: last.clone() }));
+        summary.note(9, Err(PublishError::NotSent { attempts: 4, last }));
+        assert_eq!(summary.unanswered, 2);
+        assert_eq!(
+            summary.stop.expect("nothing more is sent").after.to_string(),
+            "; of 2 lines under way after it, none is known to be accepted, 1 without an answer, \
+             1 not sent"
+        );
+    }
+
+    #[test]
+    fn what_is_known_of_lines_under_way_is_said_and_no_more() {
+        let (refused, not_sent) = (2, 1_000);
+        let cases = [
+            (UnderWay::default(), ""),
+            (
+                UnderWay { refused, not_sent, ..Default::default() },
+                "; of 1,002 lines under way after it, none was accepted, 2 refused, 1,000 not sent",
+            ),
+            (
+                UnderWay { accepted: 3, unanswered: 1, ..Default::default() },
+                "; of 4 lines under way after it, 3 accepted, 1 without an answer",
+            ),
+        ];
+        for (under_way, expected) in cases {
+            assert_eq!(under_way.to_string(), expected);
+        }
     }
 }

@@ -73,7 +73,7 @@ async fn publish_stops_at_a_log_that_is_full() {
         assert_eq!(stopped.code(), Some(1), "{stopped:?}");
         assert!(stopped.stdout.contains("100 appended, 0 duplicate, 0 refused"), "{stopped:?}");
         assert!(stopped.stderr.contains("stopped at line 101: LOG_FULL"), "{stopped:?}");
-        let under_way = stopped.stderr.contains("sent already, none was accepted");
+        let under_way = stopped.stderr.contains("under way after it, none was accepted");
         assert_eq!(under_way, in_flight != "1", "{stopped:?}");
         assert_eq!(publisher.log().await.next_sequence, Some(100));
     }
