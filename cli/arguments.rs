@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use prost_types::Timestamp;
 
 /// Publishes events, looks at logs and receivers.
 #[derive(Debug, Parser)]
@@ -128,6 +129,10 @@ pub struct Receipt {
     pub source: Source,
     /// The idempotency key
     pub key: String,
+    /// The firstAttemptTime that its event stated, such as 2026-01-31T12:00:00Z: a key
+    /// that is no UUIDv7 does not tell by itself whether its receipt may have expired
+    #[arg(long, value_name = "TIME")]
+    pub first_attempt_time: Option<Timestamp>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

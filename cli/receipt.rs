@@ -16,19 +16,22 @@ use crate::{arguments, failure::Failure, link, numbers::grouped, output::say};
 /// [`Failure::Runtime`] when the publisher refuses or cannot be reached.
 pub async fn run(arguments: arguments::Receipt) -> Result<ExitCode, Failure> {
     let mut client = link::publisher(&arguments.source.publisher)?;
-    let request = GetReceiptRequest {
-        log: arguments.source.log.clone(),
-        key: arguments.key.clone(),
-        ..Default::default()
-    };
     let response = client
-        .get_receipt(link::call(request))
+        .get_receipt(link::call(request(&arguments)))
         .await
         .map_err(|status| Failure::call(&arguments.source.publisher, &status))?
         .into_inner();
     let accepted = response.state() == ReceiptState::Accepted;
     say(if arguments.json { as_json(response) } else { as_text(response) });
     Ok(if accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn request(arguments: &arguments::Receipt) -> GetReceiptRequest {
+    GetReceiptRequest {
+        log: arguments.source.log.clone(),
+        key: arguments.key.clone(),
+        first_attempt_time: arguments.first_attempt_time,
+    }
 }
 
 fn state_word(response: &GetReceiptResponse) -> &'static str {
@@ -48,8 +51,10 @@ fn as_text(response: GetReceiptResponse) -> String {
     let Some(receipt) = response.receipt else {
         return match response.state() {
             ReceiptState::Expired => format!(
-                "state        {state}\nIts time lies before the log's key floor: whether it was \
-                 accepted is no longer known."
+                "state        {state}\nWhether it was accepted is no longer known: its time lies \
+                 before the log's key floor, or\nit states none, in the key or with \
+                 --first-attempt-time, and the log has forgotten receipts\nof keys that had \
+                 stated one."
             ),
             _ => format!("state        {state}"),
         };
@@ -117,7 +122,9 @@ fn as_json(response: GetReceiptResponse) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use counterfoil::proto::pb::{Outcome, Receipt};
+    use prost_types::Timestamp;
 
     use super::*;
 
@@ -143,6 +150,22 @@ mod tests {
             "{text}"
         );
         assert!(as_json(accepted()).contains(r#""sequence":1234"#));
+    }
+
+    #[test]
+    fn the_time_of_its_intent_may_be_stated() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            receipt: arguments::Receipt,
+        }
+        let parse = |time: &[&str]| Line::try_parse_from([&["receipt", "k1"][..], time].concat());
+        let asked = |line: Line| request(&line.receipt).first_attempt_time;
+        assert_eq!(parse(&[]).map(asked).expect("valid"), None);
+        let stated = parse(&["--first-attempt-time", "2026-01-31T12:00:00Z"]).map(asked);
+        let seconds = 1_769_860_800;
+        assert_eq!(stated.expect("valid"), Some(Timestamp { seconds, nanos: 0 }));
+        assert!(parse(&["--first-attempt-time", "yesterday"]).is_err());
     }
 
     #[test]
@@ -186,7 +209,7 @@ mod tests {
     fn how_long_it_is_kept_and_that_it_no_longer_is() {
         let mut response = accepted();
         assert!(as_text(response.clone()).contains("kept         for ever"));
-        let time = prost_types::Timestamp { seconds: 1_796_000_000, nanos: 0 };
+        let time = Timestamp { seconds: 1_796_000_000, nanos: 0 };
         response.receipt.as_mut().expect("accepted").expire_time = Some(time);
         assert!(as_text(response).contains("kept         until 2026-11-30T"), "a day");
         let expired =
