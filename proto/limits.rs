@@ -27,6 +27,8 @@ pub const MAX_ATTRIBUTE_VALUE_BYTES: usize = 4096;
 pub const MAX_NAME_BYTES: usize = 128;
 /// Most types that a Replay may be filtered by.
 pub const MAX_FILTER_TYPES: usize = 100;
+/// Characters of a Struct's field name that a refusal shows.
+pub const MAX_SHOWN_NAME_CHARS: usize = 64;
 /// How far an intent's time, a `first_attempt_time` or the one inside a UUIDv7 key, may
 /// lie ahead of the publisher's clock.
 pub const MAX_CLOCK_LEAD: Duration = Duration::from_secs(5 * 60);
@@ -39,13 +41,22 @@ pub const MAX_GROUP_EVENTS: usize = 1_024;
 /// Most stored bytes that one group commit of the publisher holds.
 pub const MAX_GROUP_BYTES: usize = 1024 * 1024;
 
-/// Requests of one PublishStream that may wait for their answers. Beyond it the
-/// stream is not read.
-pub const MAX_STREAM_REQUESTS: usize = 4_096;
-/// Stored bytes of such requests. From there on the stream is not read, so that
-/// one stream leaves room for others, and answers that nobody reads, which are
-/// about as large, cost a bounded amount of memory.
-pub const MAX_STREAM_BYTES: usize = 2 * MAX_BATCH_BYTES;
+/// Bytes that a receipt takes while it waits to be sent, beside its key; a small
+/// event takes less. A request weighs its stored bytes and this for each event, a
+/// refusal its texts and this.
+pub const ANSWER_BYTES: usize = 512;
+/// What one Publish weighs at most.
+pub const MAX_REQUEST_WEIGHT: usize = MAX_BATCH_BYTES + MAX_BATCH_EVENTS * ANSWER_BYTES;
+/// Weight of the requests that wait for a log's appender. More wait for room.
+pub const MAX_QUEUE_WEIGHT: usize = 16 * 1024 * 1024;
+/// Weight of the requests of one PublishStream that are unanswered, or whose answers
+/// nobody has taken. From there on the stream is not read: it holds less than this
+/// and one request more.
+pub const MAX_STREAM_WEIGHT: usize = 2 * 1024 * 1024;
+/// Requests that these are at most.
+pub const MAX_STREAM_REQUESTS: usize = MAX_STREAM_WEIGHT / ANSWER_BYTES;
+/// PublishStreams that the publisher has open at a time, over all connections.
+pub const MAX_PUBLISH_STREAMS: usize = 256;
 
 /// Most outcomes of one Ack.
 pub const MAX_ACK_OUTCOMES: usize = 1_000;
@@ -107,6 +118,11 @@ pub const DRAIN: Duration = Duration::from_secs(3);
 const _: () = {
     // One request always fits one group.
     assert!(MAX_BATCH_EVENTS <= MAX_GROUP_EVENTS && MAX_BATCH_BYTES <= MAX_GROUP_BYTES);
+    // One request always fits the empty queue, and one stream never fills it: three
+    // more may be as full.
+    assert!(4 * (MAX_STREAM_WEIGHT + MAX_REQUEST_WEIGHT) <= MAX_QUEUE_WEIGHT);
+    // The answers that all streams together keep waiting take less than 1 GiB.
+    assert!(MAX_PUBLISH_STREAMS * (MAX_STREAM_WEIGHT + MAX_REQUEST_WEIGHT) < 1024 * 1024 * 1024);
     // The largest single event fits a frame, and a full frame plus one largest event does too.
     assert!(
         FRAME_BYTES

@@ -67,6 +67,8 @@ reasons! {
     LogFull = "LOG_FULL" => ResourceExhausted;
     /// There are as many keys without a time as the log may hold.
     KeysFull = "KEYS_FULL" => ResourceExhausted;
+    /// There are as many open PublishStreams as the publisher may have.
+    StreamsFull = "STREAMS_FULL" => ResourceExhausted;
     /// There is no log of that name.
     LogNotFound = "LOG_NOT_FOUND" => NotFound;
     /// What was asked for does not exist.

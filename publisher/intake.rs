@@ -54,9 +54,9 @@ pub struct Accepting {
 }
 
 impl Accepting {
-    /// Stored bytes of the request, at most.
-    pub fn bytes(&self) -> usize {
-        self.submitted.bytes()
+    /// What the request weighs.
+    pub fn weight(&self) -> usize {
+        self.submitted.weight()
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     ack::Receivers,
@@ -27,23 +28,22 @@ use crate::proto::{
     refusal::{Reason, Refusal},
 };
 
-/// Requests that wait for the appender. No one stream fills it.
-const QUEUE_REQUESTS: usize = 4 * MAX_STREAM_REQUESTS;
-/// Bytes of the requests that wait for the appender. Neither this.
-const QUEUE_BYTES: usize = 8 * MAX_STREAM_BYTES;
-
 /// The entrance: hands requests to the appender.
 #[derive(Debug, Clone)]
 pub struct Publisher {
-    queue: mpsc::Sender<Work>,
-    bytes: Arc<Semaphore>,
+    /// Bounded by `room`.
+    queue: mpsc::UnboundedSender<Work>,
+    /// Weight that the queue has left.
+    room: Arc<Semaphore>,
     halt: Arc<Halt>,
 }
 
 enum Work {
     Publish(Request),
-    /// Time to look for what is too old.
-    Trim,
+    /// Time to look for what is too old. Takes room as any other work does.
+    Trim {
+        _room: OwnedSemaphorePermit,
+    },
 }
 
 struct Request {
@@ -51,7 +51,7 @@ struct Request {
     /// Stored bytes, at most.
     bytes: usize,
     answer: Answer,
-    _space: OwnedSemaphorePermit,
+    _room: OwnedSemaphorePermit,
 }
 
 /// What the appender works on.
@@ -81,7 +81,7 @@ impl Publisher {
     /// # Errors
     /// The operating system's, when there is no thread.
     pub fn start(parts: Parts) -> std::io::Result<(Self, std::thread::JoinHandle<()>)> {
-        let (sender, queue) = mpsc::channel(QUEUE_REQUESTS);
+        let (sender, queue) = mpsc::unbounded_channel();
         let reader = parts.engine.reader();
         let halt = Arc::clone(&parts.halt);
         let guard = Guard(Arc::clone(&halt));
@@ -90,9 +90,9 @@ impl Publisher {
             let _guard = guard;
             appender.run();
         })?;
-        tokio::spawn(tick(sender.downgrade()));
-        let bytes = Arc::new(Semaphore::new(QUEUE_BYTES));
-        Ok((Publisher { queue: sender, bytes, halt }, thread))
+        let room = Arc::new(Semaphore::new(MAX_QUEUE_WEIGHT));
+        tokio::spawn(tick(sender.downgrade(), Arc::clone(&room)));
+        Ok((Publisher { queue: sender, room, halt }, thread))
     }
 
     /// Puts events that belong together into the queue, and waits for room there
@@ -112,12 +112,30 @@ impl Publisher {
             .at_field("events", format!("has {bytes} bytes"))
             .with("limit", MAX_BATCH_BYTES));
         }
-        let gone = || self.halt.gone();
-        let space = Arc::clone(&self.bytes).acquire_many_owned(bytes as u32).await;
+        let weight = bytes + events.len() * ANSWER_BYTES;
         let (answer, answered) = oneshot::channel();
-        let request = Request { events, bytes, answer, _space: space.map_err(|_| gone())? };
-        self.queue.send(Work::Publish(request)).await.map_err(|_| gone())?;
-        Ok(Submitted { bytes, answered, halt: Arc::clone(&self.halt) })
+        // Who waits for room is first in line for it, and those behind get none before
+        // it has been taken. Nobody knows when a caller is polled, so a task waits.
+        let queued = match Arc::clone(&self.room).try_acquire_many_owned(weight as u32) {
+            Ok(room) => {
+                let request = Request { events, bytes, answer, _room: room };
+                self.queue.send(Work::Publish(request)).is_ok()
+            }
+            Err(_) => {
+                let Publisher { queue, room, .. } = self.clone();
+                let waiting = tokio::spawn(async move {
+                    let room = room.acquire_many_owned(weight as u32).await.ok()?;
+                    let request = Request { events, bytes, answer, _room: room };
+                    queue.send(Work::Publish(request)).ok()
+                });
+                // A caller that hangs up gives up its place in the line.
+                AbortOnDropHandle::new(waiting).await.is_ok_and(|queued| queued.is_some())
+            }
+        };
+        match queued {
+            true => Ok(Submitted { weight, answered, halt: Arc::clone(&self.halt) }),
+            false => Err(self.halt.gone()),
+        }
     }
 }
 
@@ -125,15 +143,15 @@ impl Publisher {
 /// storage, or to their refusal; dropping it changes nothing about that.
 #[derive(Debug)]
 pub struct Submitted {
-    bytes: usize,
+    weight: usize,
     answered: oneshot::Receiver<Result<Vec<Receipt>, Refusal>>,
     halt: Arc<Halt>,
 }
 
 impl Submitted {
-    /// Stored bytes, at most.
-    pub fn bytes(&self) -> usize {
-        self.bytes
+    /// What the request weighs in the queue, and its answer after that.
+    pub fn weight(&self) -> usize {
+        self.weight
     }
 }
 
@@ -160,21 +178,23 @@ pub fn acknowledged(
 }
 
 /// Wakes the appender now and then, for as long as it has other entrances.
-async fn tick(appender: mpsc::WeakSender<Work>) {
+async fn tick(appender: mpsc::WeakUnboundedSender<Work>, room: Arc<Semaphore>) {
     let mut ticks = tokio::time::interval(trim::TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let Some(appender) = appender.upgrade() else { return };
         // With a full queue it is awake, and the next tick is not far.
-        let _ = appender.try_send(Work::Trim);
+        if let Ok(room) = Arc::clone(&room).try_acquire_many_owned(ANSWER_BYTES as u32) {
+            let _ = appender.send(Work::Trim { _room: room });
+        }
     }
 }
 
 struct Appender {
     parts: Parts,
     reader: Arc<dyn LogReader>,
-    queue: mpsc::Receiver<Work>,
+    queue: mpsc::UnboundedReceiver<Work>,
     /// Taken from the queue, but not fit for the group before it.
     carried: Option<Work>,
     oldest: Oldest,
@@ -188,7 +208,7 @@ impl Appender {
                     let requests = self.gather(first);
                     self.commit(requests);
                 }
-                Work::Trim => self.trim(),
+                Work::Trim { .. } => self.trim(),
             }
         }
     }

@@ -1,15 +1,17 @@
 //! PublishStream: requests go into the queue as they arrive, one after the
 //! other, and their answers come out in the same order. Both are driven by
-//! whoever takes the answers: a caller that reads none is soon read no more, and
-//! holds nothing that others wait for.
+//! whoever takes the answers: a caller that reads none is soon read no more. It
+//! holds nothing that others wait for: room in the queue is waited for by a task.
 
 use std::{
     collections::VecDeque,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, future, stream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -19,10 +21,26 @@ use super::{
     intake::{Accepting, submit},
 };
 use crate::proto::{
-    limits::{MAX_STREAM_BYTES, MAX_STREAM_REQUESTS},
+    limits::{ANSWER_BYTES, MAX_PUBLISH_STREAMS, MAX_STREAM_WEIGHT},
     pb,
-    refusal::{Refusal, status_message},
+    refusal::{Reason, Refusal, status_message},
 };
+
+/// A place among the open streams, which `free` counts.
+///
+/// # Errors
+/// STREAMS_FULL. Not a wait: its caller would not know what for, nor how long.
+pub fn place(free: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Refusal> {
+    Arc::clone(free).try_acquire_owned().map_err(|_| {
+        Refusal::new(
+            Reason::StreamsFull,
+            format!(
+                "{MAX_PUBLISH_STREAMS} PublishStreams are open, as many as there may be; share one among callers, or use Publish"
+            ),
+        )
+        .with("limit", MAX_PUBLISH_STREAMS)
+    })
+}
 
 /// The answers to a stream of requests. Ends OK when the requests have ended,
 /// SHUTTING_DOWN when the process is told to, and as the requests do when they
@@ -30,6 +48,7 @@ use crate::proto::{
 pub fn open(
     hub: Hub,
     ending: CancellationToken,
+    place: OwnedSemaphorePermit,
     requests: impl Stream<Item = Result<pb::PublishRequest, Status>> + Send,
 ) -> impl Stream<Item = Result<pb::PublishStreamResponse, Status>> + Send {
     let arriving = requests.take_until(ending.clone().cancelled_owned());
@@ -44,8 +63,9 @@ pub fn open(
     Answers {
         submitted: Some(Box::pin(submitted)),
         waiting: VecDeque::new(),
-        bytes: 0,
+        weight: 0,
         last_word: None,
+        _place: place,
     }
 }
 
@@ -53,25 +73,25 @@ pub fn open(
 struct Answers<S> {
     /// Nothing once it has ended.
     submitted: Option<Pin<Box<S>>>,
-    /// At most [`MAX_STREAM_REQUESTS`].
     waiting: VecDeque<Result<Accepting, Refusal>>,
-    /// Stored bytes of those that wait; less than [`MAX_STREAM_BYTES`] before the newest.
-    bytes: usize,
+    /// Of those that wait; less than [`MAX_STREAM_WEIGHT`] before the newest.
+    weight: usize,
     /// Why the requests have ended, if not by themselves.
     last_word: Option<Status>,
+    /// Held for as long as the stream is open.
+    _place: OwnedSemaphorePermit,
 }
 
 impl<S: Stream<Item = Result<Result<Accepting, Refusal>, Status>>> Answers<S> {
     /// Takes in what has arrived, as far as there is room.
     fn take_in(&mut self, cx: &mut Context<'_>) {
-        while self.waiting.len() < MAX_STREAM_REQUESTS
-            && self.bytes < MAX_STREAM_BYTES
+        while self.weight < MAX_STREAM_WEIGHT
             && let Some(submitted) = &mut self.submitted
         {
             match submitted.as_mut().poll_next(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Some(Ok(request))) => {
-                    self.bytes += bytes(&request);
+                    self.weight += weight(&request);
                     self.waiting.push_back(request);
                 }
                 Poll::Ready(Some(Err(status))) => {
@@ -97,15 +117,22 @@ impl<S: Stream<Item = Result<Result<Accepting, Refusal>, Status>>> Stream for An
             None => return Poll::Ready(this.last_word.take().map(Err)),
         };
         if let Some(answered) = this.waiting.pop_front() {
-            this.bytes -= bytes(&answered);
+            this.weight -= weight(&answered);
         }
         Poll::Ready(Some(Ok(message(answer))))
     }
 }
 
-/// Stored bytes of a request, at most. A refused one has none.
-fn bytes(request: &Result<Accepting, Refusal>) -> usize {
-    request.as_ref().map_or(0, Accepting::bytes)
+/// What a request and its answer weigh. A refused request is gone, its answer is not.
+fn weight(request: &Result<Accepting, Refusal>) -> usize {
+    let texts = |refusal: &Refusal| {
+        let fields = refusal.fields.iter().map(|(field, wrong)| field.len() + wrong.len());
+        refusal.message.len() + fields.sum::<usize>()
+    };
+    match request {
+        Ok(accepting) => accepting.weight(),
+        Err(refusal) => ANSWER_BYTES + texts(refusal),
+    }
 }
 
 fn message(answer: Result<Vec<pb::Receipt>, Refusal>) -> pb::PublishStreamResponse {

@@ -36,7 +36,8 @@ pub async fn run(settings: Settings, listener: TcpListener) -> Result<(), Failur
     let mut routes = RoutesBuilder::default();
     let service = PublisherServiceServer::new(Service::new(hub, ending.clone()))
         .max_decoding_message_size(MAX_MESSAGE_BYTES);
-    // Bounds the memory of requests that wait: beyond it they are not even decoded.
+    // Bounds the memory of calls that wait: beyond it they are not even decoded.
+    // Open streams are bounded by themselves.
     let calls = GlobalConcurrencyLimitLayer::new(MAX_CALLS);
     routes.add_service(ServiceBuilder::new().layer(calls).named_layer(service));
     let names = &["counterfoil.v1.PublisherService"];

@@ -1,8 +1,12 @@
 //! The RPC edge: decode, call, encode. Decides nothing.
 
-use std::{pin::Pin, sync::RwLock};
+use std::{
+    pin::Pin,
+    sync::{Arc, RwLock},
+};
 
 use futures_util::Stream;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -33,6 +37,8 @@ use crate::proto::{
 #[derive(Clone)]
 pub struct Service {
     hub: Hub,
+    /// PublishStreams that may still be opened.
+    publish_streams: Arc<Semaphore>,
     /// Cancelled when the process ends.
     ending: CancellationToken,
 }
@@ -40,7 +46,8 @@ pub struct Service {
 impl Service {
     /// Serves these logs until `ending` is cancelled.
     pub fn new(hub: Hub, ending: CancellationToken) -> Self {
-        Service { hub, ending }
+        let publish_streams = Arc::new(Semaphore::new(MAX_PUBLISH_STREAMS));
+        Service { hub, publish_streams, ending }
     }
 
     fn log(&self, name: &str) -> Result<&Log, Refusal> {
@@ -65,8 +72,9 @@ impl PublisherService for Service {
         &self,
         requests: Request<Streaming<pb::PublishRequest>>,
     ) -> Result<Response<Self::PublishStreamStream>, Status> {
+        let place = publish_stream::place(&self.publish_streams)?;
         let (hub, ending) = (self.hub.clone(), self.ending.clone());
-        let answers = publish_stream::open(hub, ending, requests.into_inner());
+        let answers = publish_stream::open(hub, ending, place, requests.into_inner());
         Ok(Response::new(Box::pin(answers)))
     }
 

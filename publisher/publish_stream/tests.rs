@@ -15,7 +15,7 @@ use tonic::Code;
 use super::*;
 use crate::{
     proto::{
-        limits::{MAX_BATCH_EVENTS, MAX_DATA_BYTES},
+        limits::{MAX_BATCH_EVENTS, MAX_DATA_BYTES, MAX_STREAM_REQUESTS},
         pb::{NewEvent, PublishOutcome, PublishRequest, PublishStreamResponse, new_event::Data},
         refusal::{Reason, reason_of, status_of},
     },
@@ -36,8 +36,12 @@ fn caller(running: &Running) -> Caller {
     let (requests, arriving) = mpsc::unbounded_channel();
     let hub = Hub::of([running.log.clone()]);
     let arriving = UnboundedReceiverStream::new(arriving);
-    let answers = Box::pin(open(hub, running.log.ending.clone(), arriving));
+    let answers = Box::pin(open(hub, running.log.ending.clone(), any_place(), arriving));
     Caller { requests: Some(requests), answers }
+}
+
+fn any_place() -> OwnedSemaphorePermit {
+    place(&Arc::new(Semaphore::new(1))).expect("free")
 }
 
 fn event(key: &str) -> NewEvent {
@@ -203,14 +207,18 @@ fn whoever_reads_no_answers_is_soon_read_no_more_and_holds_nobody_up() {
         // Under this lock the appender answers nobody.
         let _held = running.log.receipts.write().expect("no thread has failed");
         let mut cx = Context::from_waker(futures_util::task::noop_waker_ref());
-        for (bytes, most) in [(1, MAX_STREAM_REQUESTS), (large, MAX_STREAM_BYTES / large + 1)] {
+        let _runtime = runtime.enter();
+        // Together the large ones hold more than the queue does.
+        for bytes in std::iter::once(1).chain(std::iter::repeat_n(large, 24)) {
             let (requests, count) = endless(bytes);
             let hub = Hub::of([running.log.clone()]);
-            let mut answers = Box::pin(open(hub, running.log.ending.clone(), requests));
-            for _ in 0..2 * MAX_STREAM_REQUESTS {
+            let mut answers =
+                Box::pin(open(hub, running.log.ending.clone(), any_place(), requests));
+            for _ in 0..8 {
                 assert!(answers.as_mut().poll_next(&mut cx).is_pending());
             }
-            assert_eq!(count.load(Relaxed), most);
+            let most = MAX_STREAM_WEIGHT / (bytes + ANSWER_BYTES) + 1;
+            assert!((1..=most).contains(&count.load(Relaxed)), "{bytes}: {count:?}");
             silent.push(answers);
         }
     }
@@ -224,6 +232,39 @@ fn whoever_reads_no_answers_is_soon_read_no_more_and_holds_nobody_up() {
     let (said, ended) = runtime.block_on(caller.rest());
     ended.expect("half-closed");
     assert!(said.len() == 40 && said.iter().all(Result::is_ok), "{said:?}");
+}
+
+#[tokio::test]
+async fn refusals_that_nobody_reads_weigh_something_too() {
+    let running = start(wide());
+    let hub = Hub::of([running.log.clone()]);
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let empty = move || {
+        // The first is accepted, and its answer keeps those of the others waiting.
+        let events = Vec::from_iter((counted.fetch_add(1, Relaxed) == 0).then(|| event("k")));
+        Ok(request(events))
+    };
+    let requests = stream::repeat_with(empty);
+    let mut answers = Box::pin(open(hub, running.log.ending.clone(), any_place(), requests));
+    let first = answers.next().await.expect("an answer").expect("no end");
+    assert_eq!(short(&first), Ok(vec![0]));
+    let taken = count.load(Relaxed);
+    assert!((1..MAX_STREAM_REQUESTS).contains(&taken), "{taken} refusals wait");
+}
+
+#[tokio::test]
+async fn a_stream_too_many_is_refused_until_one_has_ended() {
+    let running = start(wide());
+    let free = Arc::new(Semaphore::new(1));
+    let hub = Hub::of([running.log.clone()]);
+    let (_requests, arriving) = mpsc::unbounded_channel();
+    let arriving = UnboundedReceiverStream::new(arriving);
+    let one = place(&free).expect("the first");
+    let answers = open(hub, running.log.ending.clone(), one, arriving);
+    assert_eq!(place(&free).expect_err("the second").reason, Reason::StreamsFull);
+    drop(answers);
+    assert!(place(&free).is_ok(), "the first has ended");
 }
 
 #[tokio::test]

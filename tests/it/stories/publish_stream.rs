@@ -5,7 +5,7 @@ mod broken;
 mod slow;
 
 use counterfoil::proto::{
-    limits::MAX_CALLS,
+    limits::{MAX_CALLS, MAX_PUBLISH_STREAMS},
     pb::{NewEvent, PublishOutcome, Receipt},
     refusal::Reason,
 };
@@ -20,6 +20,7 @@ use crate::harness::{
     publisher::{Publisher, client, publish},
     refusal::refused,
     tools::{has, skip},
+    wait::wait_until,
 };
 
 /// A stream to a publisher.
@@ -240,19 +241,29 @@ async fn duplicates_in_flight_make_one_append_and_one_receipt() {
     assert_eq!(publisher.log().await.next_sequence, Some(60));
 }
 
-/// More open streams than calls that are worked on at a time.
+/// As many open streams as there may be, and no fewer than calls that are worked on at a
+/// time: calls go on, and one stream more is told so.
 #[tokio::test(flavor = "multi_thread")]
-async fn open_streams_take_no_place_from_calls() {
+async fn open_streams_are_bounded_and_take_no_place_from_calls() {
+    const { assert!(MAX_PUBLISH_STREAMS >= MAX_CALLS) };
     let dir = directory();
     let publisher = Publisher::start(dir.path());
     let client = client(publisher.address);
     let mut streams = Vec::new();
-    for n in 0..MAX_CALLS + 40 {
+    for n in 0..MAX_PUBLISH_STREAMS {
         let mut stream = PublishStream::open(&client).await.expect("a stream");
         stream.publish(vec![adjusted(&format!("k{n}"), "x", 1)]).await.expect("accepted");
         streams.push(stream);
     }
     publisher.accepts(adjusted("call", "x", 1)).await;
+    let more = PublishStream::open(&client).await.map(drop);
+    let refusal = refused(more, Reason::StreamsFull);
+    assert_eq!(refusal.number("limit"), MAX_PUBLISH_STREAMS as i64);
+    drop(streams.pop());
+    wait_until("the place of the one that has gone is free", async || {
+        PublishStream::open(&client).await.ok()
+    })
+    .await;
 }
 
 /// By hand: a stream needs no program of one's own.
