@@ -96,7 +96,10 @@ pub fn intent(event: pb::NewEvent, at: &str, now: Time) -> Result<Intent, Refusa
     let time = event.time.map(|time| checked_time(time, &field("time"))).transpose()?;
     let (kind, data) = match event.data {
         Some(pb::new_event::Data::Json(object)) => {
-            (DataKind::Json, canonical_json(object, &field("json"))?)
+            let text = canonical_json(object).map_err(|Misfit { path, wrong }| {
+                Refusal::field(field(&format!("json{path}")), wrong)
+            })?;
+            (DataKind::Json, text)
         }
         Some(pb::new_event::Data::JsonText(text)) => {
             check_data_size(text.len(), at)?;
@@ -257,28 +260,54 @@ pub fn time_text(unix_millis: i64) -> String {
 
 /// A Struct as canonical JSON text (RFC 8785). Its numbers are doubles, so
 /// integers from 2^53 on may already have been changed on their way here.
-fn canonical_json(object: prost_types::Struct, field: &str) -> Result<Bytes, Refusal> {
-    let value = serde_json::Value::Object(json_object(object, field)?);
+fn canonical_json(object: prost_types::Struct) -> Result<Bytes, Misfit> {
+    let value = serde_json::Value::Object(json_object(object)?);
     serde_json_canonicalizer::to_vec(&value)
         .map(Bytes::from)
-        .map_err(|error| Refusal::field(field, format!("cannot be written as JSON: {error}")))
+        .map_err(|error| Misfit::here(format!("cannot be written as JSON: {error}")))
+}
+
+/// A value of a Struct that JSON cannot hold.
+struct Misfit {
+    /// Where it stands, such as `.items[3].count`. Made on the way back from it, so
+    /// that values which fit cost no path; long names are cut.
+    path: String,
+    /// What is wrong with it, as the rest of a sentence.
+    wrong: String,
+}
+
+impl Misfit {
+    fn here(wrong: impl Into<String>) -> Self {
+        Misfit { path: String::new(), wrong: wrong.into() }
+    }
+
+    fn in_field(self, name: &str) -> Self {
+        let path = match name.char_indices().nth(MAX_SHOWN_NAME_CHARS) {
+            Some((end, _)) => format!(".{}…{}", &name[..end], self.path),
+            None => format!(".{name}{}", self.path),
+        };
+        Misfit { path, ..self }
+    }
+
+    fn at_index(self, index: usize) -> Self {
+        Misfit { path: format!("[{index}]{}", self.path), ..self }
+    }
 }
 
 fn json_object(
     object: prost_types::Struct,
-    field: &str,
-) -> Result<serde_json::Map<String, serde_json::Value>, Refusal> {
+) -> Result<serde_json::Map<String, serde_json::Value>, Misfit> {
     object
         .fields
         .into_iter()
-        .map(|(name, value)| {
-            let field = format!("{field}.{name}");
-            json_value(value, &field).map(|value| (name, value))
+        .map(|(name, value)| match json_value(value) {
+            Ok(value) => Ok((name, value)),
+            Err(misfit) => Err(misfit.in_field(&name)),
         })
         .collect()
 }
 
-fn json_value(value: prost_types::Value, field: &str) -> Result<serde_json::Value, Refusal> {
+fn json_value(value: prost_types::Value) -> Result<serde_json::Value, Misfit> {
     use prost_types::value::Kind;
     use serde_json::Value;
     Ok(match value.kind {
@@ -287,26 +316,23 @@ fn json_value(value: prost_types::Value, field: &str) -> Result<serde_json::Valu
         Some(Kind::StringValue(text)) => Value::String(text),
         Some(Kind::NumberValue(number)) => {
             if number.fract() == 0.0 && number.abs() >= FIRST_UNSAFE_INTEGER {
-                return Err(Refusal::field(
-                    field,
-                    format!(
-                        "is {number}: integers beyond 2^53 are not exact in `json`; send the payload as `json_text`"
-                    ),
-                ));
+                return Err(Misfit::here(format!(
+                    "is {number}: integers beyond 2^53 are not exact in `json`; send the payload as `json_text`"
+                )));
             }
             match serde_json::Number::from_f64(number) {
                 Some(number) => Value::Number(number),
-                None => return Err(Refusal::field(field, "is not a finite number")),
+                None => return Err(Misfit::here("is not a finite number")),
             }
         }
         Some(Kind::ListValue(list)) => Value::Array(
             list.values
                 .into_iter()
                 .enumerate()
-                .map(|(index, value)| json_value(value, &format!("{field}[{index}]")))
+                .map(|(index, value)| json_value(value).map_err(|misfit| misfit.at_index(index)))
                 .collect::<Result<_, _>>()?,
         ),
-        Some(Kind::StructValue(object)) => Value::Object(json_object(object, field)?),
+        Some(Kind::StructValue(object)) => Value::Object(json_object(object)?),
     })
 }
 
@@ -563,7 +589,7 @@ pub fn report(
     let mut last = -1;
     let mut checked = Vec::with_capacity(outcomes.len());
     for (index, told) in outcomes.into_iter().enumerate() {
-        let told = reported(told, last + 1..=through, &format!("outcomes[{index}]"))?;
+        let told = reported(told, last, through, &format!("outcomes[{index}]"))?;
         last = told.sequence;
         checked.push(told);
     }
@@ -572,13 +598,15 @@ pub fn report(
 
 fn reported(
     told: pb::AckOutcome,
-    allowed: std::ops::RangeInclusive<Sequence>,
+    last: Sequence,
+    through: Sequence,
     field: &str,
 ) -> Result<Reported, Refusal> {
     let pb::AckOutcome { sequence, outcome, reason, result } = told;
-    if !allowed.contains(&sequence) {
-        let (from, to) = allowed.into_inner();
-        let wrong = format!("is {sequence}; outcomes come in rising order, here {from} to {to}");
+    if sequence <= last || sequence > through {
+        let wrong = format!(
+            "is {sequence}; outcomes come in rising order, here above {last} and up to {through}"
+        );
         return Err(Refusal::field(format!("{field}.sequence"), wrong));
     }
     for (name, text, most) in
@@ -708,6 +736,22 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_shows_where_in_a_struct_and_not_much_of_a_long_name() {
+        use prost_types::{ListValue, Struct, Value, value::Kind};
+        let value = |kind| Value { kind: Some(kind) };
+        let inner =
+            Struct { fields: [("n".repeat(64), value(Kind::NumberValue(f64::NAN)))].into() };
+        let list = ListValue { values: vec![Value::default(), value(Kind::StructValue(inner))] };
+        let fields = [("é".repeat(1 << 20), value(Kind::ListValue(list)))].into();
+        let data = Some(pb::new_event::Data::Json(Struct { fields }));
+        let refusal = intent(pb::NewEvent { data, ..new_event() }, "events[0]", NOW)
+            .expect_err("not a number");
+        let field = format!("events[0].json.{}…[1].{}", "é".repeat(64), "n".repeat(64));
+        assert_eq!(refusal.message, format!("{field}: is not a finite number"));
+        assert_eq!(refusal.fields, [(field, "is not a finite number".to_owned())]);
+    }
+
+    #[test]
     fn json_text_is_kept_and_json_is_made_canonical() {
         let kept = intent(new_event(), "events[0]", NOW).expect("valid");
         assert_eq!(&kept.data[..], br#"{"delta": 3}"#);
@@ -781,6 +825,10 @@ mod tests {
             ("outcomes[0].sequence", report(vec![told(-1)], Some(7), 9)),
             ("outcomes[0].sequence", report(vec![told(8)], Some(7), 9)),
             ("outcomes[1].sequence", report(vec![told(2), told(2)], Some(7), 9)),
+            (
+                "outcomes[1].sequence",
+                report(vec![told(i64::MAX), told(i64::MAX)], Some(i64::MAX), i64::MAX),
+            ),
             ("outcomes[0].result", report(wide(1, MAX_RESULT_BYTES + 1), Some(7), 9)),
             (
                 "outcomes[1].outcome",
