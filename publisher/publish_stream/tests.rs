@@ -185,14 +185,18 @@ async fn pub_04_attempts_at_one_key_on_two_streams_get_one_append_and_one_receip
     assert_eq!(running.extent().next, 1);
 }
 
-/// Requests without end, each of one event with so many bytes, and their count.
-fn endless(bytes: usize) -> (impl Stream<Item = Result<PublishRequest, Status>>, Arc<AtomicUsize>) {
+/// Requests without end, each of so many events with so many bytes, and their count.
+fn endless(
+    events: usize,
+    bytes: usize,
+) -> (impl Stream<Item = Result<PublishRequest, Status>>, Arc<AtomicUsize>) {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
     let next = move || {
         let n = counted.fetch_add(1, Relaxed);
         let data = Some(Data::Binary(vec![0; bytes].into()));
-        Ok(request(vec![NewEvent { data, ..event(&format!("{bytes}-{n}")) }]))
+        let event = |m| NewEvent { data: data.clone(), ..event(&format!("{bytes}-{n}-{m}")) };
+        Ok(request((0..events).map(event).collect()))
     };
     (stream::repeat_with(next), count)
 }
@@ -208,16 +212,17 @@ fn whoever_reads_no_answers_is_soon_read_no_more_and_holds_nobody_up() {
         let _held = running.log.receipts.write().expect("no thread has failed");
         let mut cx = Context::from_waker(futures_util::task::noop_waker_ref());
         let _runtime = runtime.enter();
-        // Together the large ones hold more than the queue does.
-        for bytes in std::iter::once(1).chain(std::iter::repeat_n(large, 24)) {
-            let (requests, count) = endless(bytes);
+        // The large ones fill the queue, and those that wait then would fill it again.
+        let streams = std::iter::once((1, 1)).chain(std::iter::repeat_n((2, large), 24));
+        for (events, bytes) in streams {
+            let (requests, count) = endless(events, bytes);
             let hub = Hub::of([running.log.clone()]);
             let mut answers =
                 Box::pin(open(hub, running.log.ending.clone(), any_place(), requests));
             for _ in 0..8 {
                 assert!(answers.as_mut().poll_next(&mut cx).is_pending());
             }
-            let most = MAX_STREAM_WEIGHT / (bytes + ANSWER_BYTES) + 1;
+            let most = MAX_STREAM_WEIGHT / (events * (bytes + ANSWER_BYTES)) + 1;
             assert!((1..=most).contains(&count.load(Relaxed)), "{bytes}: {count:?}");
             silent.push(answers);
         }
