@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     halt::{Guard, Halt},
     log::{Extent, LogReader, ReadError},
-    outcomes::{Outcomes, Reader, ReportError},
+    outcomes::{Outcomes, Reader},
     positions::{Position, Positions},
     resume,
 };
@@ -42,10 +42,11 @@ pub type Held = Box<dyn Fn(Range<Sequence>) -> bool + Send>;
 type Known = BTreeMap<String, watch::Sender<Position>>;
 
 #[derive(Debug)]
-struct Request {
-    name: String,
-    change: Change,
-    answer: oneshot::Sender<Result<Position, Refusal>>,
+enum Request {
+    /// A receiver's.
+    Change { name: String, change: Change, answer: oneshot::Sender<Result<Position, Refusal>> },
+    /// The outcomes of an event could not be read.
+    Inspect(Sequence),
 }
 
 #[derive(Debug)]
@@ -142,8 +143,8 @@ impl Receivers {
     ///
     /// # Errors
     /// NOT_FOUND, RECEIVER_FENCED, INVALID_FIELD, LOG_MISMATCH, CURSOR_AHEAD,
-    /// DIVERGED, CORRUPT (what was reported before), LOG_HALTED, LOG_FULL (the
-    /// disk), SHUTTING_DOWN.
+    /// DIVERGED, CORRUPT (the cursor's event), LOG_HALTED, LOG_FULL (the disk),
+    /// SHUTTING_DOWN.
     pub async fn ack(
         &self,
         name: &str,
@@ -157,7 +158,7 @@ impl Receivers {
     async fn change(&self, name: &str, change: Change) -> Result<Position, Refusal> {
         let gone = || self.halt.gone();
         let (answer, answered) = oneshot::channel();
-        let request = Request { name: name.to_owned(), change, answer };
+        let request = Request::Change { name: name.to_owned(), change, answer };
         self.queue.send(request).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
@@ -174,26 +175,29 @@ impl Receivers {
     /// # Errors
     /// [`ReadError::Corrupt`], [`ReadError::Io`].
     pub fn outcomes(&self, sequence: Sequence) -> Result<Vec<(String, Reported)>, ReadError> {
-        let reported: Vec<String> = {
+        let names: Vec<String> = {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            let told = known.values().map(|row| row.borrow());
-            told.filter(|row| row.reported >= sequence).map(|row| row.name.clone()).collect()
+            let positions = known.values().map(|row| row.borrow());
+            positions.filter(|row| row.reported >= sequence).map(|row| row.name.clone()).collect()
         };
-        if reported.is_empty() {
+        if names.is_empty() {
             return Ok(Vec::new());
         }
-        let mut told = self.outcomes.of(sequence)?;
+        let mut rows = self.outcomes.of(sequence).inspect_err(|_| {
+            // No matter if there is no room: who asks again says it again.
+            let _ = self.queue.try_send(Request::Inspect(sequence));
+        })?;
         let plain = || Reported {
             sequence,
             outcome: Outcome::Applied,
             reason: String::new(),
             result: String::new(),
         };
-        let row = |name: String| {
-            let row = told.remove(&name).unwrap_or_else(plain);
+        let of = |name: String| {
+            let row = rows.remove(&name).unwrap_or_else(plain);
             (name, row)
         };
-        Ok(reported.into_iter().map(row).collect())
+        Ok(names.into_iter().map(of).collect())
     }
 
     /// The sequence below which every receiver has acknowledged everything, and
@@ -228,11 +232,19 @@ impl Keeper {
     }
 
     /// Decides about all that waits, makes the changes durable, and answers. What
-    /// is reported comes before the positions that say up to where.
+    /// is reported comes before the positions that say up to where; files that are
+    /// damaged go after the positions that say that it is lost.
     fn settle(&mut self, requests: impl Iterator<Item = Request>) {
         let mut changed: HashMap<String, Position> = HashMap::new();
         let mut answers = Vec::new();
-        for Request { name, change, answer } in requests {
+        for request in requests {
+            let (name, change, answer) = match request {
+                Request::Change { name, change, answer } => (name, change, answer),
+                Request::Inspect(sequence) => {
+                    self.outcomes.inspect(sequence);
+                    continue;
+                }
+            };
             let known = changed.get(&name).or_else(|| self.positions.get(&name)).cloned();
             let decided = match change {
                 Change::Open(cursor) => Ok(open(known.as_ref(), &name, cursor)),
@@ -247,7 +259,12 @@ impl Keeper {
             }
             answers.push((answer, decided));
         }
-        let changed: Vec<Position> = changed.into_values().collect();
+        let lost_from = self.outcomes.lost_from();
+        for position in self.positions.all().filter(|_| lost_from.is_some()) {
+            changed.entry(position.name.clone()).or_insert_with(|| position.clone());
+        }
+        let changed: Vec<Position> =
+            changed.into_values().map(|position| position.reported_below(lost_from)).collect();
         let recorded = self
             .outcomes
             .commit()
@@ -255,9 +272,13 @@ impl Keeper {
             .map_err(|error| self.halt.judge(&error));
         if recorded.is_ok() {
             self.show(&changed);
+            if let Err(error) = self.outcomes.set_aside() {
+                self.halt.judge(&error); // all that was asked for is done
+            }
         }
         for (answer, decided) in answers {
-            let _ = answer.send(decided.and_then(|position| recorded.clone().map(|()| position)));
+            let position = decided.map(|position| position.reported_below(lost_from));
+            let _ = answer.send(position.and_then(|position| recorded.clone().map(|()| position)));
         }
     }
 
@@ -273,14 +294,13 @@ impl Keeper {
         let extent = self.reader.extent();
         let chain_at = |sequence| self.reader.chain_at(sequence);
         let acked = advance(known, session, cursor, &extent, chain_at)?;
-        let mut reported = known.reported;
-        if let Some(report) = &report {
-            self.outcomes.add(name, reported, report).map_err(|error| match error {
-                ReportError::Commit(error) => self.halt.judge(&error),
-                ReportError::Read(error) => resume::failed(&error),
-            })?;
-            reported = reported.max(report.through);
-        }
+        let reported = match &report {
+            Some(report) => self
+                .outcomes
+                .add(name, known.reported, report)
+                .map_err(|error| self.halt.judge(&error))?,
+            None => known.reported,
+        };
         Ok(Position { acked, reported, ..known.clone() })
     }
 

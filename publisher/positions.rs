@@ -8,14 +8,14 @@
 //! Little-endian; format 1 had no `reported`. One call of [`Positions::record`] is
 //! one frame of a [`journal`], whole or absent.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 use bytes::{Buf as _, BufMut as _};
 use uuid::Uuid;
 
 use super::{
     durable::{self, Latch},
-    journal::{self, Format, Journal},
+    journal::{Format, Journal},
     log::{CommitError, OpenError},
 };
 use crate::proto::{chain::Cursor, crash, event::Sequence};
@@ -36,6 +36,15 @@ pub struct Position {
     pub acked: Cursor,
     /// Up to here it has reported what it did; -1: nothing. At most `acked.sequence`.
     pub reported: Sequence,
+}
+
+impl Position {
+    /// The same, with nothing reported from `lost_from` on.
+    pub fn reported_below(self, lost_from: Option<Sequence>) -> Self {
+        let reported =
+            lost_from.map_or(self.reported, |lost_from| self.reported.min(lost_from - 1));
+        Position { reported, ..self }
+    }
 }
 
 /// All receivers' positions. One owner; blocking.
@@ -108,17 +117,23 @@ impl Positions {
 }
 
 /// Copies the positions of one directory into a new file in another, durably,
-/// and says how many there are.
+/// and says how many there are. From `lost_from` on outcomes are to be reported
+/// again.
 ///
 /// # Errors
 /// [`OpenError`], as for opening them.
-pub fn copy(from: &Path, to: &Path) -> Result<usize, OpenError> {
+pub fn copy(from: &Path, to: &Path, lost_from: Option<Sequence>) -> Result<usize, OpenError> {
     let (path, target) = (from.join(FILE), to.join(FILE));
-    if !fs::exists(&path).map_err(|error| OpenError::io("find", &path, error))? {
-        return Ok(0);
-    }
+    let content = match fs::read(&path) {
+        Ok(content) => content,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(OpenError::io("read", &path, error)),
+    };
     let mut positions = BTreeMap::new();
-    journal::copy(&path, &target, &FORMAT, |version, body| note(&mut positions, version, body))?;
+    FORMAT.read(&path, &content[..], |version, body| note(&mut positions, version, body))?;
+    let copied = positions.values().map(|position| position.clone().reported_below(lost_from));
+    let content = [FORMAT.header(), frame(&copied.collect::<Vec<_>>())].concat();
+    durable::replace(&target, &content).map_err(|error| OpenError::io("write", &target, error))?;
     Ok(positions.len())
 }
 

@@ -15,6 +15,7 @@ use super::{
     log::{Extent, OpenError, segment},
     outcomes, positions, receipts,
 };
+use crate::proto::event::Sequence;
 
 /// What a recovery did.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub struct Report {
     pub positions: usize,
     /// What was copied of receipts in files.
     pub receipts: receipts::Copied,
+    /// From here on receivers report outcomes again: some were damaged.
+    pub outcomes_lost_from: Option<Sequence>,
     /// Where the old files are now.
     pub kept: PathBuf,
 }
@@ -53,9 +56,9 @@ pub fn recover(log_dir: &Path) -> Result<Option<Report>, OpenError> {
         fs::remove_dir(&fresh).map_err(|error| OpenError::io("remove", &fresh, error))?;
         return Ok(None);
     };
-    let positions = positions::copy(log_dir, &fresh)?;
+    let outcomes_lost_from = outcomes::copy(log_dir, &fresh)?;
+    let positions = positions::copy(log_dir, &fresh, outcomes_lost_from)?;
     let receipts = receipts::copy(log_dir, &fresh)?;
-    outcomes::copy(log_dir, &fresh)?;
     durable::sync_dir(&fresh).map_err(|error| OpenError::io("sync", &fresh, error))?;
 
     // The new files take the name that the old ones will have, then both change
@@ -70,7 +73,7 @@ pub fn recover(log_dir: &Path) -> Result<Option<Report>, OpenError> {
     renameat_with(CWD, &kept, CWD, log_dir, RenameFlags::EXCHANGE)
         .map_err(|error| swap_error(error.into()))?;
     durable::sync_dir(parent).map_err(swap_error)?;
-    Ok(Some(Report { extent, torn_bytes, positions, receipts, kept }))
+    Ok(Some(Report { extent, torn_bytes, positions, receipts, outcomes_lost_from, kept }))
 }
 
 /// A name beside the log's that is no log's name.
@@ -150,7 +153,19 @@ mod tests {
         assert_eq!(positions().get("shop"), Some(&position));
         let told = outcomes().reader().of(2).expect("readable");
         assert_eq!(told, [("shop".to_owned(), rejected)].into());
+        assert_eq!(report.outcomes_lost_from, None);
         assert_eq!(report.kept.file_name().and_then(|name| name.to_str()), Some("main~before-1"));
+
+        // Damaged outcomes are reported again.
+        let damaged = dir.join(format!("{:020}.outcomes", 0));
+        fs::write(&damaged, "damaged").expect("written");
+        let report = recover(&dir).expect("recovered").expect("a log");
+        assert_eq!(report.outcomes_lost_from, Some(0));
+        assert!(
+            !damaged.exists()
+                && report.kept.join(damaged.file_name().expect("it has one")).exists()
+        );
+        assert_eq!(positions().get("shop"), Some(&Position { reported: -1, ..position }));
     }
 
     #[test]

@@ -90,7 +90,14 @@ pub fn recover(data_dir: &Path) -> Result<(), Failure> {
             continue;
         }
         match recover::recover(&log_dir)? {
-            Some(recover::Report { extent, torn_bytes, positions, receipts, kept }) => {
+            Some(recover::Report {
+                extent,
+                torn_bytes,
+                positions,
+                receipts,
+                outcomes_lost_from,
+                kept,
+            }) => {
                 println!(
                     "log {name}: recovered events {} to {}, {positions} receivers, {} receipts in \
                      files; {torn_bytes} bytes of an unfinished write were left out; the old files \
@@ -105,6 +112,12 @@ pub fn recover(data_dir: &Path) -> Result<(), Failure> {
                         "log {name}: {} is damaged and was left out: run `publisher \
                          rebuild-receipts` next",
                         path.display()
+                    );
+                }
+                if let Some(lost_from) = outcomes_lost_from {
+                    println!(
+                        "log {name}: damaged outcomes were left out; receivers report again from \
+                         {lost_from} on"
                     );
                 }
             }

@@ -1,7 +1,7 @@
 //! What the unit tests of the publisher share: intents in one line, and a log in
 //! memory that runs.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -68,7 +68,7 @@ pub struct Running {
     pub engine: MemoryLog,
     pub healthy: watch::Receiver<bool>,
     /// Where outcomes stand.
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 /// Starts one.
@@ -89,7 +89,7 @@ pub fn start(limits: Limits) -> Running {
     let (log, _threads) =
         Log::start("main", limits, Payloads::Any, storage, healthy_sender, ending)
             .expect("there are threads");
-    Running { log, engine, healthy, _dir: dir }
+    Running { log, engine, healthy, dir }
 }
 
 impl Running {
@@ -112,6 +112,11 @@ impl Running {
 
     pub fn extent(&self) -> Extent {
         self.log.reader.extent()
+    }
+
+    /// The file of the outcomes of a block, by its first sequence.
+    pub fn outcomes_file(&self, first: Sequence) -> PathBuf {
+        self.dir.path().join(format!("{first:020}.outcomes"))
     }
 
     /// The cursor at a sequence.

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status, transport::Channel};
@@ -74,17 +74,43 @@ struct Confirmed {
     acked: Option<Sequence>,
     /// Up to where it has outcomes; none: it keeps none.
     reported: Option<Sequence>,
+    /// Reports in a row that have not moved `reported`.
+    stalled: u32,
+    /// The next report waits until then; acks do not.
+    report_from: Instant,
 }
 
 impl Confirmed {
+    /// Nothing, on a stream that has just been opened.
+    fn none(stream: u64, reported: Option<Sequence>) -> Self {
+        Confirmed { stream, acked: None, reported, stalled: 0, report_from: Instant::now() }
+    }
+
     /// Whether outcomes up to here are still to be reported.
     fn lacks_outcomes(&self, committed: Sequence) -> bool {
         self.reported.is_some_and(|reported| reported < committed)
     }
 
-    /// Whether there is nothing left to say.
-    fn is_all(&self, committed: Sequence) -> bool {
-        self.acked == Some(committed) && !self.lacks_outcomes(committed)
+    /// After where outcomes are to be reported now.
+    fn report_after(&self, committed: Sequence) -> Option<Sequence> {
+        let due = self.lacks_outcomes(committed) && self.report_from <= Instant::now();
+        self.reported.filter(|_| due)
+    }
+
+    /// Takes note of an answer. Without progress the next report waits longer
+    /// each time.
+    fn answered(&mut self, acked: Sequence, reported: Option<Sequence>, after: Option<Sequence>) {
+        self.acked = Some(acked);
+        self.reported = reported;
+        match after {
+            Some(after) if reported.is_some_and(|reported| reported <= after) => {
+                self.stalled = self.stalled.saturating_add(1);
+                let delay = backoff::backoff(self.stalled, backoff::CALL_BASE, rand::random());
+                self.report_from = Instant::now() + delay.max(SPACING);
+            }
+            Some(_) => self.stalled = 0,
+            None => {}
+        }
     }
 }
 
@@ -100,7 +126,7 @@ impl Acks {
     async fn acknowledge(&self) {
         let mut session = self.session.clone();
         let mut committed = self.board.committed();
-        let mut confirmed = Confirmed { stream: 0, acked: None, reported: None };
+        let mut confirmed = Confirmed::none(0, None);
         let mut attempt = 0;
         while self.board.halted_for() != Some(STORE_FAILED) {
             let open = session.borrow_and_update().clone();
@@ -108,25 +134,33 @@ impl Acks {
             if let Some(Session { stream, reported, .. }) = open
                 && stream != confirmed.stream
             {
-                confirmed = Confirmed { stream, acked: None, reported };
+                confirmed = Confirmed::none(stream, reported);
             }
-            let (open, cursor) = match (open, newest) {
-                (Some(open), Some(cursor)) if !confirmed.is_all(cursor.sequence) => (open, cursor),
-                _ => {
+            let lacks = newest.is_some_and(|cursor| confirmed.lacks_outcomes(cursor.sequence));
+            let news = |cursor: Cursor| {
+                let after = confirmed.report_after(cursor.sequence);
+                (after.is_some() || confirmed.acked != Some(cursor.sequence))
+                    .then_some((cursor, after))
+            };
+            let (open, (cursor, after)) = match (open, newest.and_then(news)) {
+                (Some(open), Some(news)) => (open, news),
+                (open, _) => {
                     tokio::select! {
                         Ok(()) = session.changed() => {}
                         Ok(()) = committed.changed() => {}
+                        () = sleep_until(confirmed.report_from), if open.is_some() && lacks => {}
                         else => return,
                     }
                     continue;
                 }
             };
-            let status = match self.tell(&open, &cursor, &mut confirmed).await {
+            let status = match self.tell(&open, &cursor, after).await {
                 Ok(answer) => {
                     crash::point(crash::RECEIVER_AFTER_ACK);
                     attempt = 0;
-                    self.confirmed(&answer, cursor);
-                    if !confirmed.lacks_outcomes(cursor.sequence) {
+                    confirmed.answered(cursor.sequence, answer.reported_sequence, after);
+                    self.confirmed(&answer, cursor, confirmed.stalled);
+                    if confirmed.report_after(cursor.sequence).is_none() {
                         sleep(SPACING).await;
                     }
                     continue;
@@ -160,27 +194,25 @@ impl Acks {
         }
     }
 
-    /// One Ack, with as many outcomes as it can carry.
+    /// One Ack, with as many outcomes as it can carry. What cannot be read of
+    /// the ledger holds up no ack.
     async fn tell(
         &self,
         open: &Session,
         cursor: &Cursor,
-        confirmed: &mut Confirmed,
+        after: Option<Sequence>,
     ) -> Result<pb::AckResponse, Status> {
-        let report = match confirmed.reported {
-            Some(after) => Some(self.report(after, cursor.sequence).await?),
+        let report = match after {
+            Some(after) => self.report(after, cursor.sequence).await,
             None => None,
         };
-        let through = report.as_ref().map(|report| report.through);
-        let answer = self.call(open, cursor, report).await?;
-        confirmed.acked = Some(cursor.sequence);
-        confirmed.reported = through.filter(|_| answer.reported_sequence.is_some());
-        Ok(answer)
+        self.call(open, cursor, report).await
     }
 
-    async fn report(&self, after: Sequence, until: Sequence) -> Result<Report, Status> {
+    async fn report(&self, after: Sequence, until: Sequence) -> Option<Report> {
         let log = self.log.clone();
-        self.readers.read(move |tables| ledger::report(tables, &log, after, until)).await
+        let read = self.readers.read(move |tables| ledger::report(tables, &log, after, until));
+        read.await.ok() // why not has been logged
     }
 
     async fn call(
@@ -209,12 +241,15 @@ impl Acks {
         }
     }
 
-    fn confirmed(&self, answer: &pb::AckResponse, sent: Cursor) {
+    /// Shows what the publisher has answered.
+    fn confirmed(&self, answer: &pb::AckResponse, sent: Cursor, stalled: u32) {
         let acked = answer.acked.as_ref().and_then(|acked| wire::cursor(acked, "acked").ok());
+        let stuck = (stalled > 0).then_some(answer.reported_sequence).flatten();
         self.board.note(|status| {
             status.acked = acked.flatten().or(Some(sent));
             status.next_sequence = status.next_sequence.max(answer.next_sequence);
             status.ack_refused = None;
+            status.reports_stuck_at = stuck;
         });
     }
 }

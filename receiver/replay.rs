@@ -211,6 +211,7 @@ impl Replay {
             status.next_sequence = started.next_sequence;
             status.connect_attempts = 0;
             status.ack_refused = None;
+            status.reports_stuck_at = None;
         });
         let number = started.session.unwrap_or_default();
         let reported = started.reported_sequence;

@@ -84,6 +84,8 @@ pub struct Status {
     pub halted: Option<Failure>,
     /// The publisher refuses acks. Says why.
     pub ack_refused: Option<String>,
+    /// Outcomes are reported up to here and, for now, not beyond.
+    pub reports_stuck_at: Option<Sequence>,
     /// What is committed.
     pub cursor: Option<Cursor>,
     /// What the publisher has confirmed.
@@ -107,6 +109,7 @@ impl Status {
             retrying: None,
             halted: None,
             ack_refused: None,
+            reports_stuck_at: None,
             cursor,
             acked: None,
             next_sequence: None,
@@ -161,6 +164,13 @@ impl Status {
         if let Some(why) = &self.ack_refused {
             detail.push_str(&format!(
                 " The publisher refuses acks ({why}); events are applied all the same."
+            ));
+        }
+        if let Some(reported) = self.reports_stuck_at {
+            detail.push_str(&format!(
+                " What came of the events after {reported} cannot be reported (the ledger cannot \
+                 be read or has no row of the next one, or the publisher does not take it; the \
+                 logs say why); events are applied and acknowledged all the same."
             ));
         }
         detail
@@ -330,6 +340,7 @@ mod tests {
         expect(&|s| s.link = Link::Up(Some(-1)), State::CatchingUp, "3 to go");
         expect(&|s| s.next_sequence = Some(0), State::Live, "nothing to do");
         expect(&|s| s.ack_refused = Some("not known".into()), State::Live, "refuses acks");
+        expect(&|s| s.reports_stuck_at = Some(7), State::Live, "after 7 cannot be reported");
         let full = failure("DISK_FULL", "No space.");
         expect(&|s| s.retrying = Some(full.clone()), State::Retrying, "by itself");
         let broken = failure("STORE_FAILED", "A write failed.");

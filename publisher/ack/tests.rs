@@ -112,9 +112,9 @@ fn rejected(sequence: Sequence) -> Reported {
 }
 
 /// What receivers are known to have done with an event, as words.
-fn told(receivers: &Receivers, sequence: Sequence) -> Vec<(String, &'static str)> {
-    let told = receivers.outcomes(sequence).expect("readable");
-    told.into_iter().map(|(name, told)| (name, told.outcome.as_str())).collect()
+fn known(receivers: &Receivers, sequence: Sequence) -> Vec<(String, &'static str)> {
+    let rows = receivers.outcomes(sequence).expect("readable");
+    rows.into_iter().map(|(name, row)| (name, row.outcome.as_str())).collect()
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn a_receiver_is_named_up_to_where_it_has_reported() {
     for name in ["fast", "plain", "slow"] {
         sessions.push(receivers.open(name, beginning).await.expect("opened").number());
     }
-    assert_eq!(told(receivers, 0), []);
+    assert_eq!(known(receivers, 0), []);
     let ack = async |name, report| {
         let cursor = Some(running.cursor(8));
         receivers.ack(name, sessions[0], cursor, report).await.expect("acknowledged").reported
@@ -137,12 +137,12 @@ async fn a_receiver_is_named_up_to_where_it_has_reported() {
     assert_eq!(ack("slow", Some(Report { through: 3, outcomes: Vec::new() })).await, 3);
     assert_eq!(ack("plain", None).await, -1, "it acknowledges, and does not report");
     let (fast, slow) = ("fast".to_owned(), "slow".to_owned());
-    assert_eq!(told(receivers, 3), [(fast.clone(), "APPLIED"), (slow, "APPLIED")]);
-    assert_eq!(told(receivers, 4), [(fast.clone(), "REJECTED")]);
-    assert_eq!(told(receivers, 7), []);
+    assert_eq!(known(receivers, 3), [(fast.clone(), "APPLIED"), (slow, "APPLIED")]);
+    assert_eq!(known(receivers, 4), [(fast.clone(), "REJECTED")]);
+    assert_eq!(known(receivers, 7), []);
     let late = Report { through: 5, outcomes: vec![rejected(5)] };
     assert_eq!(ack("fast", Some(late)).await, 6, "a late one changes nothing");
-    assert_eq!(told(receivers, 5), [(fast, "APPLIED")]);
+    assert_eq!(known(receivers, 5), [(fast, "APPLIED")]);
 }
 
 #[tokio::test]
@@ -163,12 +163,50 @@ async fn a_database_that_was_put_back_reports_again_and_its_old_session_does_not
     assert_eq!(ack(&first, report(9, &[3, 7])).await, Ok(9));
     let second = receivers.open("r", running.cursor(5)).await.expect("opened");
     assert_eq!(second.reported(), 5);
-    assert_eq!(told(receivers, 7), [], "it is to be done again");
-    assert_eq!(told(receivers, 3), [("r".to_owned(), "REJECTED")]);
+    assert_eq!(known(receivers, 7), [], "it is to be done again");
+    assert_eq!(known(receivers, 3), [("r".to_owned(), "REJECTED")]);
     let late = ack(&first, report(9, &[8])).await.expect_err("fenced");
     assert_eq!(late.reason, Reason::ReceiverFenced);
     assert_eq!(ack(&second, report(9, &[])).await, Ok(9));
     for sequence in [7, 8] {
-        assert_eq!(told(receivers, sequence), [("r".to_owned(), "APPLIED")]);
+        assert_eq!(known(receivers, sequence), [("r".to_owned(), "APPLIED")]);
     }
+}
+
+/// Acks go on; what stood in the damaged file, and after it, is reported again,
+/// and until then nobody is told that it was applied.
+#[tokio::test]
+async fn damaged_outcomes_hold_up_no_ack_and_are_reported_again() {
+    let running = start(wide());
+    running.fill(10).await;
+    let receivers = &running.log.receivers;
+    let beginning = Cursor::beginning(running.extent().log_id);
+    let mut sessions = Vec::new();
+    for name in ["quiet", "r"] {
+        sessions.push(receivers.open(name, beginning).await.expect("opened"));
+    }
+    let ack = async |name, sequence, outcomes: &[Sequence]| {
+        let outcomes = outcomes.iter().copied().map(rejected).collect();
+        let report = Some(Report { through: sequence, outcomes });
+        let cursor = Some(running.cursor(sequence));
+        let position = receivers.ack(name, sessions[0].number(), cursor, report).await;
+        position.map(|now| (now.acked.sequence, now.reported))
+    };
+    assert_eq!(ack("quiet", 4, &[2]).await, Ok((4, 4)));
+    assert_eq!(ack("r", 4, &[2, 3]).await, Ok((4, 4)));
+    let file = running.outcomes_file(0);
+    let mut damaged = std::fs::read(&file).expect("read");
+    damaged[30] ^= 1;
+    std::fs::write(&file, damaged).expect("written");
+
+    let unread = receivers.outcomes(2).expect_err("damaged");
+    assert!(matches!(unread, ReadError::Corrupt { .. }), "{unread}");
+    let moved = ack("r", 6, &[5]).await.expect("acknowledged");
+    assert_eq!(moved, (6, -1), "the look-up had come first");
+    assert!(!file.exists());
+    assert_eq!(known(receivers, 2), [], "nobody says that it was applied");
+    assert_eq!(ack("r", 7, &[2, 3, 5]).await, Ok((7, 7)));
+    assert_eq!(known(receivers, 2), [("r".to_owned(), "REJECTED")]);
+    assert_eq!(ack("quiet", 7, &[2]).await, Ok((7, 7)));
+    assert_eq!(known(receivers, 3)[0], ("quiet".to_owned(), "APPLIED"));
 }

@@ -3,13 +3,15 @@
 //!
 //! ```text
 //! NNNNNNNNNNNNNNNNNNNN.outcomes  (N: first sequence of the block)
-//! frame = length(u16) receiver  after(i64)  through(i64)  row*
+//! frame = said*
+//! said  = length(u16) receiver  after(i64)  through(i64)  length(u32) row*
 //! row   = sequence(i64)  outcome(u8)  length(u16) reason  length(u32) result
 //! ```
-//! Little-endian, in the frames of a [`journal`](crate::publisher::journal). A
-//! frame speaks of all sequences in `after + 1 ..= through`: those without a row
-//! were applied and gave no result. Of several that speak of a sequence the last
-//! one counts.
+//! Little-endian, in the frames of a [`journal`](crate::publisher::journal), one
+//! for each commit: a write that is torn tears the last frame alone. What is said
+//! is of all sequences in `after + 1 ..= through`: those without a row were
+//! applied and gave no result. Of several that speak of a sequence the last one
+//! counts.
 
 use std::{
     io,
@@ -44,6 +46,12 @@ pub fn path(dir: &Path, first: Sequence) -> PathBuf {
     dir.join(format!("{first:020}.{EXTENSION}"))
 }
 
+/// Under this name what is damaged is kept. Nothing looks there.
+pub fn aside(dir: &Path, first: Sequence) -> PathBuf {
+    let name = |n| dir.join(format!("damaged-{first:020}-{n}.{EXTENSION}"));
+    (0..).map(name).find(|path| !path.exists()).expect("one of endless names is free")
+}
+
 /// The blocks that a directory has files of, by their first sequences.
 ///
 /// # Errors
@@ -73,7 +81,7 @@ pub struct Said<'a> {
 }
 
 impl<'a> Said<'a> {
-    /// Puts it into the body of a frame.
+    /// Puts it behind what else is said in a frame.
     pub fn put(
         out: &mut Vec<u8>,
         receiver: &str,
@@ -85,6 +93,8 @@ impl<'a> Said<'a> {
         out.put_slice(receiver.as_bytes());
         out.put_i64_le(after);
         out.put_i64_le(through);
+        let start = out.len();
+        out.put_u32_le(0); // length of the rows, once it is known
         for Reported { sequence, outcome, reason, result } in rows {
             out.put_i64_le(*sequence);
             out.put_u8(code(*outcome));
@@ -93,15 +103,27 @@ impl<'a> Said<'a> {
             out.put_u32_le(result.len() as u32);
             out.put_slice(result.as_bytes());
         }
+        let length = (out.len() - start - 4) as u32;
+        out[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Reads the body of a frame; its rows are read by [`Said::row`].
-    pub fn get(mut body: &'a [u8]) -> Option<Self> {
-        let length = body.try_get_u16_le().ok()?;
-        let receiver = text(&mut body, length as usize)?;
-        let after = body.try_get_i64_le().ok()?;
-        let through = body.try_get_i64_le().ok()?;
-        Some(Said { receiver, after, through, rows: body })
+    /// Shows all that is said in a frame, in order. None: it makes no sense, or
+    /// `see` has found that.
+    pub fn each(mut body: &'a [u8], mut see: impl FnMut(Said<'a>) -> Option<()>) -> Option<()> {
+        while !body.is_empty() {
+            see(Said::get(&mut body)?)?;
+        }
+        Some(())
+    }
+
+    fn get(rest: &mut &'a [u8]) -> Option<Self> {
+        let length = rest.try_get_u16_le().ok()?;
+        let receiver = text(rest, length as usize)?;
+        let after = rest.try_get_i64_le().ok()?;
+        let through = rest.try_get_i64_le().ok()?;
+        let length = rest.try_get_u32_le().ok()?;
+        let rows = rest.split_off(..length as usize)?;
+        Some(Said { receiver, after, through, rows })
     }
 
     /// Whether it speaks of a sequence.
@@ -109,19 +131,25 @@ impl<'a> Said<'a> {
         self.after < sequence && sequence <= self.through
     }
 
-    /// What it says of one; inside, none: applied without a result. None outside
-    /// where the rows make no sense.
-    pub fn row(&self, sequence: Sequence) -> Option<Option<Reported>> {
+    /// Its row of a sequence; none: applied without a result.
+    ///
+    /// # Errors
+    /// [`Senseless`].
+    pub fn row(&self, sequence: Sequence) -> Result<Option<Reported>, Senseless> {
         let mut rows = self.rows;
         while !rows.is_empty() {
-            let row = row(&mut rows)?;
+            let row = row(&mut rows).ok_or(Senseless)?;
             if row.sequence == sequence {
-                return Some(Some(row));
+                return Ok(Some(row));
             }
         }
-        Some(None)
+        Ok(None)
     }
 }
+
+/// The rows are not as they were written.
+#[derive(Debug)]
+pub struct Senseless;
 
 fn row(rest: &mut &[u8]) -> Option<Reported> {
     let sequence = rest.try_get_i64_le().ok()?;

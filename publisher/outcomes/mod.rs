@@ -12,6 +12,10 @@
 //! What is written here comes before the position that moves `reported` over it:
 //! a frame that nobody was answered for speaks of sequences that are not looked
 //! up yet, and is repeated before they are.
+//!
+//! A damaged file is a loss that receivers make good from their ledgers. It is set
+//! aside once every receiver's `reported` stands below its block, not before:
+//! without the file, what had been reported there would look like plain APPLIED.
 
 mod block;
 mod reader;
@@ -23,15 +27,12 @@ use std::{
     path::Path,
 };
 
+use self::block::{BLOCK, FORMAT, Said, first_of, path};
 pub use self::reader::Reader;
-use self::{
-    block::{BLOCK, FORMAT, Said, first_of, path},
-    reader::unreadable,
-};
 use super::{
-    durable::{Latch, has_run_out},
+    durable::{self, Latch, has_run_out},
     journal::{self, Journal},
-    log::{CommitError, OpenError, ReadError},
+    log::{CommitError, OpenError},
 };
 use crate::proto::{
     crash,
@@ -42,16 +43,12 @@ use crate::proto::{
 /// Files that are held open for writing. Each receiver writes to one, seldom two.
 const MOST_OPEN: usize = 16;
 
-/// Why a report could not be taken.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    /// It could not be written.
-    #[error(transparent)]
-    Commit(#[from] CommitError),
-    /// What it belongs to cannot be read.
-    #[error(transparent)]
-    Read(#[from] ReadError),
-}
+/// Blocks in which one report may have something to say. Each may be a file to
+/// read, and all receivers wait for the thread that does it.
+const MOST_BLOCKS: usize = 8;
+
+/// Bytes that may wait for being written to one file.
+const MOST_WAITING: usize = 4 * 1024 * 1024;
 
 /// All outcomes of one log. One owner; blocking.
 #[derive(Debug)]
@@ -60,6 +57,8 @@ pub struct Outcomes {
     latch: Latch,
     /// The files being written, the one used last at the end.
     open: Vec<Open>,
+    /// Blocks whose files are damaged and stand in their places yet.
+    damaged: BTreeSet<Sequence>,
     /// Files have been added since the last [sweep](Outcomes::sweep).
     grown: bool,
 }
@@ -71,8 +70,22 @@ struct Open {
     journal: Journal,
     /// Up to where something is said for each receiver; at least as far as it is.
     said: HashMap<String, Sequence>,
-    /// Frames that are not written yet.
+    /// What is not written yet: the body of the next frame.
     waiting: Vec<u8>,
+}
+
+/// Why a file is not open for writing.
+enum Closed {
+    /// It cannot be written.
+    Unwritable(CommitError),
+    /// It cannot be read.
+    Unreadable(OpenError),
+}
+
+impl From<CommitError> for Closed {
+    fn from(error: CommitError) -> Self {
+        Closed::Unwritable(error)
+    }
 }
 
 impl Outcomes {
@@ -83,7 +96,7 @@ impl Outcomes {
     pub fn open(dir: &Path, latch: Latch) -> Result<Self, OpenError> {
         let firsts = block::list(dir).map_err(|error| OpenError::io("list", dir, error))?;
         let reader = Reader::of_files(dir, firsts);
-        Ok(Outcomes { reader, latch, open: Vec::new(), grown: true })
+        Ok(Outcomes { reader, latch, open: Vec::new(), damaged: BTreeSet::new(), grown: true })
     }
 
     /// A reading side.
@@ -92,21 +105,33 @@ impl Outcomes {
     }
 
     /// Takes a report of the sequences above `after`; what it says of others is
-    /// left out. It is kept once [`Outcomes::commit`] has returned.
+    /// left out. Answers up to where: a report of many blocks is taken in part, and
+    /// one of a block that cannot be read as far as that. It is kept once
+    /// [`Outcomes::commit`] has returned.
     ///
     /// # Errors
-    /// [`ReportError`]; what of it has been taken does no harm.
+    /// [`CommitError`]; what of it has been taken does no harm.
     pub fn add(
         &mut self,
         receiver: &str,
         after: Sequence,
         report: &Report,
-    ) -> Result<(), ReportError> {
+    ) -> Result<Sequence, CommitError> {
         let spoken_of = after + 1..report.through + 1;
-        for first in self.blocks(&spoken_of, report) {
+        for (place, first) in self.blocks(&spoken_of, report).into_iter().enumerate() {
             let part = spoken_of.start.max(first)..spoken_of.end.min(first + BLOCK);
+            if place == MOST_BLOCKS {
+                return Ok(part.start - 1);
+            }
             let rows = within(&report.outcomes, &part);
-            let file = self.file(first)?;
+            let file = match self.file(first) {
+                Ok(file) => file,
+                Err(Closed::Unwritable(error)) => return Err(error),
+                Err(Closed::Unreadable(error)) => {
+                    self.unreadable(first, &error);
+                    return Ok(part.start - 1);
+                }
+            };
             let last = part.end - 1;
             let said = file.said.get(receiver).copied().unwrap_or(-1);
             // Nothing to say, unless something else has been said before: that was
@@ -114,10 +139,56 @@ impl Outcomes {
             if rows.is_empty() && said < part.start {
                 continue;
             }
-            FORMAT.frame(&mut file.waiting, |out| {
-                Said::put(out, receiver, part.start - 1, last, rows);
-            });
+            Said::put(&mut file.waiting, receiver, part.start - 1, last, rows);
             file.said.insert(receiver.to_owned(), said.max(last));
+            if file.waiting.len() > MOST_WAITING {
+                self.write()?;
+            }
+        }
+        Ok(after.max(report.through))
+    }
+
+    /// Reads the file of a block that somebody could not read.
+    pub fn inspect(&mut self, sequence: Sequence) {
+        let first = first_of(sequence);
+        if let Err(error) = self.reader.read(first, |_| Some(())) {
+            self.unreadable(first, &error);
+        }
+    }
+
+    fn unreadable(&mut self, first: Sequence, error: &OpenError) {
+        tracing::error!(first, "outcomes cannot be read: {error}");
+        if matches!(error, OpenError::Damaged { .. }) {
+            self.damaged.insert(first);
+        }
+    }
+
+    /// From here on outcomes are to be reported again, since a file is damaged.
+    pub fn lost_from(&self) -> Option<Sequence> {
+        self.damaged.first().copied()
+    }
+
+    /// Sets damaged files aside. Called once no receiver's `reported` reaches
+    /// [`Outcomes::lost_from`], durably; repeated after it has failed.
+    ///
+    /// # Errors
+    /// [`CommitError`].
+    pub fn set_aside(&mut self) -> Result<(), CommitError> {
+        while let Some(&first) = self.damaged.first() {
+            self.latch.check()?;
+            self.open.retain(|file| file.first != first);
+            let (from, to) =
+                (path(self.reader.dir(), first), block::aside(self.reader.dir(), first));
+            fs::rename(&from, &to)
+                .and_then(|()| durable::sync_dir(self.reader.dir()))
+                .map_err(|error| self.latch.judge("setting damaged outcomes aside", &error))?;
+            tracing::warn!(
+                first,
+                "damaged outcomes are kept as {}; receivers report again",
+                to.display()
+            );
+            self.reader.forget(first);
+            self.damaged.remove(&first);
         }
         Ok(())
     }
@@ -134,7 +205,7 @@ impl Outcomes {
         with_outcomes.chain(with_file).collect()
     }
 
-    /// Makes all that has been taken durable: one write and one sync a file.
+    /// Makes all that has been taken durable: one frame and one sync a file.
     ///
     /// # Errors
     /// [`CommitError`]; then what has been taken is given up.
@@ -150,7 +221,9 @@ impl Outcomes {
         self.latch.check()?;
         let mut wrote = false;
         for file in self.open.iter_mut().filter(|file| !file.waiting.is_empty()) {
-            file.journal.append(&file.waiting, &mut self.latch)?;
+            let mut frame = Vec::new();
+            FORMAT.frame(&mut frame, |out| out.extend_from_slice(&file.waiting));
+            file.journal.append(&frame, &mut self.latch)?;
             file.waiting.clear();
             self.reader.note(file.first, Some(file.journal.length()));
             wrote = true;
@@ -180,7 +253,7 @@ impl Outcomes {
     }
 
     /// The file of a block, open for writing.
-    fn file(&mut self, first: Sequence) -> Result<&mut Open, ReportError> {
+    fn file(&mut self, first: Sequence) -> Result<&mut Open, Closed> {
         match self.open.iter().position(|file| file.first == first) {
             Some(place) => {
                 let file = self.open.remove(place);
@@ -200,16 +273,17 @@ impl Outcomes {
         Ok(self.open.last_mut().expect("it has just been put there"))
     }
 
-    fn start(&mut self, first: Sequence) -> Result<Open, ReportError> {
+    fn start(&mut self, first: Sequence) -> Result<Open, Closed> {
         self.latch.check()?;
         let path = path(self.reader.dir(), first);
         let mut said: HashMap<String, Sequence> = HashMap::new();
         let journal = if self.reader.has(first) {
             let opened = Journal::open(&path, &FORMAT, &mut self.latch, |_, body| {
-                let Said { receiver, through, .. } = Said::get(body)?;
-                let known = said.entry(receiver.to_owned()).or_insert(through);
-                *known = through.max(*known);
-                Some(())
+                Said::each(body, |Said { receiver, through, .. }| {
+                    let known = said.entry(receiver.to_owned()).or_insert(through);
+                    *known = through.max(*known);
+                    Some(())
+                })
             });
             match opened {
                 Ok((journal, _)) => journal,
@@ -218,7 +292,7 @@ impl Outcomes {
                 }
                 Err(error) => {
                     self.latch.check()?; // a failed sync has closed it
-                    return Err(unreadable(first, error).into());
+                    return Err(Closed::Unreadable(error));
                 }
             }
         } else {
@@ -232,23 +306,29 @@ impl Outcomes {
 
 /// The outcomes of a range of sequences.
 fn within<'a>(outcomes: &'a [Reported], range: &Range<Sequence>) -> &'a [Reported] {
-    let place = |sequence| outcomes.partition_point(|told| told.sequence < sequence);
+    let place = |sequence| outcomes.partition_point(|row| row.sequence < sequence);
     &outcomes[place(range.start)..place(range.end)]
 }
 
-/// Copies the outcomes of one directory into new files in another, durably, and
-/// says how many files there are.
+/// Copies the outcomes of one directory into new files in another, durably.
+/// Damaged files are left out, and the first sequence of the lowest is said: from
+/// there on outcomes are to be reported again.
 ///
 /// # Errors
-/// [`OpenError`] for a file that is damaged or newer.
-pub fn copy(from: &Path, to: &Path) -> Result<usize, OpenError> {
+/// [`OpenError`] for a file that is newer, or cannot be read or written.
+pub fn copy(from: &Path, to: &Path) -> Result<Option<Sequence>, OpenError> {
     let firsts = block::list(from).map_err(|error| OpenError::io("list", from, error))?;
-    for &first in &firsts {
-        journal::copy(&path(from, first), &path(to, first), &FORMAT, |_, body| {
-            Said::get(body).map(|_| ())
-        })?;
+    let mut lost_from: Option<Sequence> = None;
+    for first in firsts {
+        let (path, target) = (path(from, first), path(to, first));
+        match journal::copy(&path, &target, &FORMAT, |_, body| Said::each(body, |_| Some(()))) {
+            Err(OpenError::Damaged { .. }) => {
+                lost_from = Some(lost_from.map_or(first, |lowest| lowest.min(first)));
+            }
+            copied => copied?,
+        }
     }
-    Ok(firsts.len())
+    Ok(lost_from)
 }
 
 #[cfg(test)]

@@ -41,22 +41,37 @@ impl Reader {
     /// # Errors
     /// [`ReadError::Corrupt`], [`ReadError::Io`].
     pub fn of(&self, sequence: Sequence) -> Result<BTreeMap<String, Reported>, ReadError> {
-        let mut told = BTreeMap::new();
-        let first = first_of(sequence);
-        let path = path(&self.dir, first);
-        let Some(file) = self.open(first, &path)? else { return Ok(told) };
-        let see = |_, body: &[u8]| {
-            let said = Said::get(body)?;
+        let mut rows = BTreeMap::new();
+        let see = |said: Said<'_>| {
             if said.is_of(sequence) {
-                match said.row(sequence)? {
-                    Some(row) => drop(told.insert(said.receiver.to_owned(), row)),
-                    None => drop(told.remove(said.receiver)),
+                match said.row(sequence).ok()? {
+                    Some(row) => drop(rows.insert(said.receiver.to_owned(), row)),
+                    None => drop(rows.remove(said.receiver)),
                 }
             }
             Some(())
         };
-        FORMAT.read(&path, file, see).map_err(|error| unreadable(sequence, error))?;
-        Ok(told)
+        match self.read(first_of(sequence), see) {
+            Ok(()) => Ok(rows),
+            Err(OpenError::Io { source, .. }) => Err(ReadError::Io(source)),
+            Err(other) => Err(ReadError::Corrupt { sequence, what: other.to_string() }),
+        }
+    }
+
+    /// Shows all that has been said in the file of a block, if it has one.
+    ///
+    /// # Errors
+    /// Those of [`Format::read`](crate::publisher::journal::Format::read).
+    pub(super) fn read(
+        &self,
+        first: Sequence,
+        mut see: impl FnMut(Said<'_>) -> Option<()>,
+    ) -> Result<(), OpenError> {
+        let path = path(&self.dir, first);
+        let file = self.open(first, &path).map_err(|error| OpenError::io("open", &path, error))?;
+        let Some(file) = file else { return Ok(()) };
+        FORMAT.read(&path, file, |_, body| Said::each(body, &mut see))?;
+        Ok(())
     }
 
     /// The bytes that count of a block's file, if it has one.
@@ -88,13 +103,5 @@ impl Reader {
     /// A block has no file any more.
     pub(super) fn forget(&self, first: Sequence) {
         self.files.write().unwrap_or_else(PoisonError::into_inner).remove(&first);
-    }
-}
-
-/// A file that could not be read, to those who asked after an event.
-pub(super) fn unreadable(sequence: Sequence, error: OpenError) -> ReadError {
-    match error {
-        OpenError::Io { source, .. } => ReadError::Io(source),
-        other => ReadError::Corrupt { sequence, what: other.to_string() },
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    path::PathBuf,
     pin::Pin,
     sync::{Mutex, atomic::AtomicI64},
 };
@@ -38,6 +39,10 @@ struct Fake {
     asked: Mutex<Vec<i64>>,
     acks: Mutex<VecDeque<Status>>,
     acked: Mutex<Vec<(i64, i64)>>,
+    /// Up to where it takes outcomes, Ack by Ack; then all that is reported.
+    takes: Mutex<VecDeque<i64>>,
+    /// What was reported: the first outcome of an Ack, and up to where it spoke.
+    reports: Mutex<Vec<(Option<i64>, Option<i64>)>>,
     sessions: AtomicI64,
 }
 
@@ -84,7 +89,14 @@ impl PublisherService for Arc<Fake> {
         let request = request.into_inner();
         let sequence = request.cursor.as_ref().and_then(|cursor| cursor.sequence);
         self.acked.lock().expect("whole").push((request.session, sequence.unwrap_or(-1)));
-        Ok(Response::new(pb::AckResponse { acked: request.cursor, ..Default::default() }))
+        let first = request.outcomes.first().map(|outcome| outcome.sequence);
+        self.reports.lock().expect("whole").push((first, request.reported_sequence));
+        let takes = self.takes.lock().expect("whole").pop_front();
+        Ok(Response::new(pb::AckResponse {
+            acked: request.cursor,
+            reported_sequence: takes.or(request.reported_sequence),
+            ..Default::default()
+        }))
     }
 
     async fn publish(
@@ -130,6 +142,18 @@ fn started() -> Frame {
     Frame::Started(pb::ReplayStarted { log_id: log_id().to_string(), ..Default::default() })
 }
 
+/// Of a publisher that keeps outcomes, and has none.
+fn started_keeping() -> Frame {
+    let log_id = log_id().to_string();
+    let reported_sequence = Some(-1);
+    Frame::Started(pb::ReplayStarted { log_id, reported_sequence, ..Default::default() })
+}
+
+/// Events that there is no handler for, which is reported.
+fn unknown_events(count: i64) -> Vec<Event> {
+    (0..count).map(|n| event(n, &format!("k{n}"), "note", "camera", "{}")).collect()
+}
+
 fn batch(events: &[Event], range: std::ops::Range<usize>) -> Frame {
     let cursor = Some(wire::cursor_message(&cursor_after(&events[..range.end])));
     Frame::Batch(pb::ReplayBatch {
@@ -153,19 +177,34 @@ struct Pair {
 
 impl Pair {
     async fn new(replays: Vec<Script>, acks: Vec<Status>, attempts: Option<u32>) -> Self {
-        let fake = Arc::new(Fake::default());
+        let fake = Fake { acks: Mutex::new(acks.into()), ..Fake::default() };
+        Pair::with(fake, replays, attempts, |db| db).await
+    }
+
+    /// Acks read the ledger where `ledger` says.
+    async fn with(
+        fake: Fake,
+        replays: Vec<Script>,
+        attempts: Option<u32>,
+        ledger: fn(PathBuf) -> PathBuf,
+    ) -> Self {
+        let fake = Arc::new(fake);
         fake.replays.lock().expect("whole").extend(replays);
-        fake.acks.lock().expect("whole").extend(acks);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
         let address = listener.local_addr().expect("bound");
         let server = tonic::transport::Server::builder()
             .add_service(PublisherServiceServer::new(fake.clone()))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(server);
-        Pair::at(&format!("http://{address}"), fake, attempts)
+        Pair::at(&format!("http://{address}"), fake, attempts, ledger)
     }
 
-    fn at(url: &str, fake: Arc<Fake>, attempts: Option<u32>) -> Self {
+    fn at(
+        url: &str,
+        fake: Arc<Fake>,
+        attempts: Option<u32>,
+        ledger: fn(PathBuf) -> PathBuf,
+    ) -> Self {
         let directory = tempfile::tempdir().expect("temporary directory");
         let db = directory.path().join("test.db");
         let opened = store::open(&db, "main", &Inventory);
@@ -193,7 +232,7 @@ impl Pair {
         let acks = Acks {
             log,
             name,
-            readers: Readers::new(db),
+            readers: Readers::new(ledger(db)),
             board: board.clone(),
             session: open_session,
             ending: ending.clone(),
@@ -279,6 +318,31 @@ async fn refused_acks_are_shown() {
     assert_eq!((status.committed(), status.acked), (3, None));
 }
 
+#[tokio::test]
+async fn what_the_publisher_has_not_taken_is_reported_again() {
+    let events = unknown_events(4);
+    let frames = vec![started_keeping(), batch(&events, 0..4), caught_up(&events)];
+    let fake = Fake { takes: Mutex::new([-1, 1].into()), ..Fake::default() };
+    let pair = Pair::with(fake, vec![(frames, None)], None, |db| db).await;
+    let reports = || pair.fake.reports.lock().expect("whole").clone();
+    pair.until("reported", |_| reports().len() == 3).await;
+    let all = (Some(0), Some(3));
+    assert_eq!(reports(), [all, all, (Some(2), Some(3))]);
+}
+
+#[tokio::test]
+async fn acks_do_not_wait_for_what_cannot_be_read_of_the_ledger() {
+    let events = unknown_events(4);
+    let frames = vec![started_keeping(), batch(&events, 0..4), caught_up(&events)];
+    let takes = Mutex::new(VecDeque::from(vec![-1; 99]));
+    let fake = Fake { takes, ..Fake::default() };
+    let pair = Pair::with(fake, vec![(frames, None)], None, |db| db.with_extension("gone")).await;
+    pair.acked(3).await;
+    let status = pair.until("stuck", |now| now.reports_stuck_at == Some(-1)).await;
+    assert!(status.detail().contains("cannot be reported"), "{}", status.detail());
+    assert_eq!(pair.fake.reports.lock().expect("whole")[0], (None, None));
+}
+
 /// What is committed is acknowledged, also when the event after it halts the receiver.
 #[tokio::test]
 async fn a_halted_receiver_still_acknowledges() {
@@ -347,7 +411,7 @@ async fn attempts_to_connect_may_be_bounded() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("bound");
     drop(listener);
-    let pair = Pair::at(&format!("http://{address}"), Arc::default(), Some(2));
+    let pair = Pair::at(&format!("http://{address}"), Arc::default(), Some(2), |db| db);
     let failure = pair.halted().await;
     assert_eq!(failure.reason, "UNREACHABLE");
     assert!(failure.message.contains("refused"), "{}", failure.message);

@@ -143,9 +143,10 @@ pub fn by_key(tables: &Connection, log: &str, key: &str) -> rusqlite::Result<Opt
     find(tables, &format!("key = ?2 AND {HAS_THE_SAY}"), params![log, key])
 }
 
-/// What there is to report of the sequences above `after`, up to `until` or as
-/// far as one Ack reaches: every row but the plain APPLIED. A result that is too
-/// long for an Ack is left out, of a reason its beginning is said.
+/// What there is to report of the sequences above `after`, up to `until`, the
+/// first one without a row, or as far as one Ack reaches: every row but the plain
+/// APPLIED. A result that is too long for an Ack is left out, of a reason its
+/// beginning is said.
 ///
 /// # Errors
 /// Whatever SQLite says.
@@ -162,28 +163,32 @@ pub fn report(
                 CASE WHEN octet_length(result) > ?5 THEN NULL ELSE result END
          FROM counterfoil_ledger
          WHERE log = ?1 AND sequence > ?2 AND sequence <= ?3
-           AND (outcome <> 'APPLIED' OR result IS NOT NULL)
-         ORDER BY sequence LIMIT ?6",
+         ORDER BY sequence",
     )?;
     let (reason, result) = (MAX_REASON_BYTES as i64, MAX_RESULT_BYTES as i64);
-    let most = MAX_ACK_OUTCOMES as i64 + 1; // one more shows that it was not the last
-    let mut rows = select.query(params![log, after, until, reason, result, most])?;
-    let mut outcomes = Vec::new();
+    let mut rows = select.query(params![log, after, until, reason, result])?;
+    let mut report = Report { through: after, outcomes: Vec::new() };
     let mut bytes = 0;
     while let Some(row) = rows.next()? {
-        let told = Reported {
+        let row = Reported {
             sequence: row.get(0)?,
             outcome: outcome(row.get_ref(1)?.as_str()?)?,
             reason: row.get::<_, Option<String>>(2)?.unwrap_or_default(),
             result: row.get::<_, Option<String>>(3)?.unwrap_or_default(),
         };
-        bytes += told.reason.len() + told.result.len();
-        if outcomes.len() == MAX_ACK_OUTCOMES || bytes > MAX_ACK_OUTCOME_BYTES {
-            return Ok(Report { through: told.sequence - 1, outcomes });
+        if row.sequence != report.through + 1 {
+            break; // of what has no row nothing is known
         }
-        outcomes.push(told);
+        if row.outcome != Outcome::Applied || !row.result.is_empty() {
+            bytes += row.reason.len() + row.result.len();
+            if report.outcomes.len() == MAX_ACK_OUTCOMES || bytes > MAX_ACK_OUTCOME_BYTES {
+                break;
+            }
+            report.outcomes.push(row);
+        }
+        report.through += 1;
     }
-    Ok(Report { through: until, outcomes })
+    Ok(report)
 }
 
 fn find(tables: &Connection, which: &str, values: impl Params) -> rusqlite::Result<Option<Entry>> {
@@ -231,10 +236,14 @@ mod tests {
         tables
     }
 
-    /// Rows as a list in which a report would be read, and up to where.
-    fn told(tables: &Connection, after: Sequence, until: Sequence) -> (Vec<Sequence>, Sequence) {
+    /// The sequences that a report names, and up to where it speaks.
+    fn reported(
+        tables: &Connection,
+        after: Sequence,
+        until: Sequence,
+    ) -> (Vec<Sequence>, Sequence) {
         let report = report(tables, "main", after, until).expect("readable");
-        (report.outcomes.iter().map(|told| told.sequence).collect(), report.through)
+        (report.outcomes.iter().map(|row| row.sequence).collect(), report.through)
     }
 
     #[test]
@@ -249,9 +258,9 @@ mod tests {
             (5, "APPLIED", None, None),
             (6, "REJECTED", some("unknown_item"), None),
         ]);
-        assert_eq!(told(&tables, -1, 5), (vec![1, 2, 3, 4], 5));
-        assert_eq!(told(&tables, 2, 6), (vec![3, 4, 6], 6));
-        assert_eq!(told(&tables, 6, 6), (vec![], 6));
+        assert_eq!(reported(&tables, -1, 5), (vec![1, 2, 3, 4], 5));
+        assert_eq!(reported(&tables, 2, 6), (vec![3, 4, 6], 6));
+        assert_eq!(reported(&tables, 6, 6), (vec![], 6));
         let whole = report(&tables, "main", 0, 3).expect("readable").outcomes;
         assert_eq!((whole[0].outcome, &*whole[0].result), (Outcome::Applied, "{\"available\":1}"));
         assert_eq!((whole[2].outcome, &*whole[2].reason), (Outcome::Rejected, "unknown_item"));
@@ -266,17 +275,27 @@ mod tests {
         );
         let all = |from, to| (from..to).collect::<Vec<_>>();
         let until = 3 * most - 1;
-        assert_eq!(told(&tables, -1, until), (all(0, most), most - 1));
-        assert_eq!(told(&tables, most - 1, until), (all(most, 2 * most), until));
+        assert_eq!(reported(&tables, -1, until), (all(0, most), most - 1));
+        assert_eq!(reported(&tables, most - 1, until), (all(most, 2 * most), until));
 
         let full = || Some("x".repeat(MAX_RESULT_BYTES));
         let fitting = (MAX_ACK_OUTCOME_BYTES / MAX_RESULT_BYTES) as Sequence;
         let tables = ledger((0..200).map(|n| (n, "APPLIED", None, full())));
-        assert_eq!(told(&tables, -1, 199), (all(0, fitting), fitting - 1));
+        assert_eq!(reported(&tables, -1, 199), (all(0, fitting), fitting - 1));
 
         let far = MAX_REPORT_SEQUENCES;
-        let tables = ledger([(far - 1, "IGNORED", None, None), (far, "IGNORED", None, None)]);
-        assert_eq!(told(&tables, -1, 9 * far), (vec![far - 1], far - 1));
+        let outcome = |n| if n < far - 1 { "APPLIED" } else { "IGNORED" };
+        let tables = ledger((0..=far).map(|n| (n, outcome(n), None, None)));
+        assert_eq!(reported(&tables, -1, 9 * far), (vec![far - 1], far - 1));
+    }
+
+    #[test]
+    fn of_what_has_no_row_nothing_is_reported() {
+        let rows = [0, 1, 3, 4].map(|n| (n, "IGNORED", None, None));
+        let tables = ledger(rows);
+        assert_eq!(reported(&tables, -1, 9), (vec![0, 1], 1));
+        assert_eq!(reported(&tables, 1, 9), (vec![], 1), "what came of 2 is not known");
+        assert_eq!(reported(&tables, 2, 9), (vec![3, 4], 4));
     }
 
     #[test]
@@ -286,8 +305,8 @@ mod tests {
             (0, "REJECTED", long(MAX_REASON_BYTES), long(MAX_RESULT_BYTES)),
             (1, "REJECTED", long(MAX_REASON_BYTES + 2), long(MAX_RESULT_BYTES + 2)),
         ]);
-        let told = report(&tables, "main", -1, 1).expect("readable").outcomes;
-        let lengths: Vec<_> = told.iter().map(|t| (t.reason.len(), t.result.len())).collect();
+        let rows = report(&tables, "main", -1, 1).expect("readable").outcomes;
+        let lengths: Vec<_> = rows.iter().map(|row| (row.reason.len(), row.result.len())).collect();
         assert_eq!(lengths, [(MAX_REASON_BYTES, MAX_RESULT_BYTES), (MAX_REASON_BYTES / 2, 0)]);
     }
 
