@@ -56,6 +56,8 @@ pub struct Reported {
 /// What a receiver says of all events up to one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
+    /// It starts after this; none: after what is known already.
+    pub after: Option<Sequence>,
     /// Up to here it is complete: what is not among the outcomes, and was not
     /// before, was applied and gave no result.
     pub through: Sequence,

@@ -593,7 +593,7 @@ pub fn report(
         last = told.sequence;
         checked.push(told);
     }
-    Ok(Some(Report { through, outcomes: checked }))
+    Ok(Some(Report { after: None, through, outcomes: checked }))
 }
 
 fn reported(

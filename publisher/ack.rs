@@ -295,11 +295,12 @@ impl Keeper {
         let chain_at = |sequence| self.reader.chain_at(sequence);
         let acked = advance(known, session, cursor, &extent, chain_at)?;
         let reported = match &report {
-            Some(report) => self
+            // One that starts higher was made before something was lost.
+            Some(report) if report.after.is_none_or(|after| after <= known.reported) => self
                 .outcomes
                 .add(name, known.reported, report)
                 .map_err(|error| self.halt.judge(&error))?,
-            None => known.reported,
+            _ => known.reported,
         };
         Ok(Position { acked, reported, ..known.clone() })
     }

@@ -134,7 +134,7 @@ mod tests {
             reason: "no_stock".into(),
             result: String::new(),
         };
-        let report = Report { through: 5, outcomes: vec![rejected.clone()] };
+        let report = Report { after: None, through: 5, outcomes: vec![rejected.clone()] };
         let mut reported = outcomes();
         reported.add("shop", -1, &report).expect("taken");
         reported.commit().expect("kept");

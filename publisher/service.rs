@@ -28,6 +28,7 @@ use super::{
 use crate::proto::{
     event::Sequence,
     limits::*,
+    outcome::Report,
     pb::{self, publisher_service_server::PublisherService, replay_request},
     refusal::Refusal,
     wire,
@@ -130,13 +131,21 @@ impl PublisherService for Service {
         &self,
         request: Request<pb::AckRequest>,
     ) -> Result<Response<pb::AckResponse>, Status> {
-        let pb::AckRequest { log, receiver, session, cursor, outcomes, reported_sequence } =
-            request.into_inner();
+        let pb::AckRequest {
+            log,
+            receiver,
+            session,
+            cursor,
+            outcomes,
+            reported_sequence,
+            reported_after,
+        } = request.into_inner();
         wire::name(&receiver, "receiver")?;
         let log = self.log(&log)?;
         let cursor = wire::cursor(&cursor.unwrap_or_default(), "cursor")?;
         let committed = cursor.map_or(-1, |cursor| cursor.sequence);
-        let report = wire::report(outcomes, reported_sequence, committed)?;
+        let report = wire::report(outcomes, reported_sequence, committed)?
+            .map(|report| Report { after: reported_after, ..report });
         let Position { acked, reported, .. } =
             log.receivers.ack(&receiver, session, cursor, report).await?;
         let extent = log.reader.extent();

@@ -221,9 +221,9 @@ impl Acks {
         cursor: &Cursor,
         report: Option<Report>,
     ) -> Result<pb::AckResponse, Status> {
-        let (reported_sequence, outcomes) =
-            report.map(|report| (report.through, report.outcomes)).unzip();
-        let outcomes = outcomes.into_iter().flatten().map(wire::ack_outcome);
+        let reported_after = report.as_ref().and_then(|report| report.after);
+        let reported_sequence = report.as_ref().map(|report| report.through);
+        let outcomes = report.into_iter().flat_map(|report| report.outcomes).map(wire::ack_outcome);
         let mut request = Request::new(pb::AckRequest {
             log: self.log.clone(),
             receiver: self.name.clone(),
@@ -231,6 +231,7 @@ impl Acks {
             cursor: Some(wire::cursor_message(cursor)),
             outcomes: outcomes.collect(),
             reported_sequence,
+            reported_after,
         });
         request.set_timeout(DEADLINE);
         let mut client = open.client.clone();

@@ -133,14 +133,17 @@ async fn a_receiver_is_named_up_to_where_it_has_reported() {
         receivers.ack(name, sessions[0], cursor, report).await.expect("acknowledged").reported
     };
     let outcomes = vec![rejected(4)];
-    assert_eq!(ack("fast", Some(Report { through: 6, outcomes })).await, 6);
-    assert_eq!(ack("slow", Some(Report { through: 3, outcomes: Vec::new() })).await, 3);
+    assert_eq!(ack("fast", Some(Report { after: None, through: 6, outcomes })).await, 6);
+    assert_eq!(
+        ack("slow", Some(Report { after: None, through: 3, outcomes: Vec::new() })).await,
+        3
+    );
     assert_eq!(ack("plain", None).await, -1, "it acknowledges, and does not report");
     let (fast, slow) = ("fast".to_owned(), "slow".to_owned());
     assert_eq!(known(receivers, 3), [(fast.clone(), "APPLIED"), (slow, "APPLIED")]);
     assert_eq!(known(receivers, 4), [(fast.clone(), "REJECTED")]);
     assert_eq!(known(receivers, 7), []);
-    let late = Report { through: 5, outcomes: vec![rejected(5)] };
+    let late = Report { after: None, through: 5, outcomes: vec![rejected(5)] };
     assert_eq!(ack("fast", Some(late)).await, 6, "a late one changes nothing");
     assert_eq!(known(receivers, 5), [(fast, "APPLIED")]);
 }
@@ -154,7 +157,7 @@ async fn a_database_that_was_put_back_reports_again_and_its_old_session_does_not
     assert_eq!(first.reported(), -1, "what it had done before is still to be reported");
     let report = |through, outcomes: &[Sequence]| {
         let outcomes = outcomes.iter().copied().map(rejected).collect();
-        Some(Report { through, outcomes })
+        Some(Report { after: None, through, outcomes })
     };
     let ack = async |session: &Session, report| {
         let cursor = Some(running.cursor(9));
@@ -185,15 +188,15 @@ async fn damaged_outcomes_hold_up_no_ack_and_are_reported_again() {
     for name in ["quiet", "r"] {
         sessions.push(receivers.open(name, beginning).await.expect("opened"));
     }
-    let ack = async |name, sequence, outcomes: &[Sequence]| {
+    let ack = async |name, after, sequence, outcomes: &[Sequence]| {
         let outcomes = outcomes.iter().copied().map(rejected).collect();
-        let report = Some(Report { through: sequence, outcomes });
+        let report = Some(Report { after: Some(after), through: sequence, outcomes });
         let cursor = Some(running.cursor(sequence));
         let position = receivers.ack(name, sessions[0].number(), cursor, report).await;
         position.map(|now| (now.acked.sequence, now.reported))
     };
-    assert_eq!(ack("quiet", 4, &[2]).await, Ok((4, 4)));
-    assert_eq!(ack("r", 4, &[2, 3]).await, Ok((4, 4)));
+    assert_eq!(ack("quiet", -1, 4, &[2]).await, Ok((4, 4)));
+    assert_eq!(ack("r", -1, 4, &[2, 3]).await, Ok((4, 4)));
     let file = running.outcomes_file(0);
     let mut damaged = std::fs::read(&file).expect("read");
     damaged[30] ^= 1;
@@ -201,12 +204,12 @@ async fn damaged_outcomes_hold_up_no_ack_and_are_reported_again() {
 
     let unread = receivers.outcomes(2).expect_err("damaged");
     assert!(matches!(unread, ReadError::Corrupt { .. }), "{unread}");
-    let moved = ack("r", 6, &[5]).await.expect("acknowledged");
-    assert_eq!(moved, (6, -1), "the look-up had come first");
+    let moved = ack("r", 4, 6, &[5]).await.expect("acknowledged");
+    assert_eq!(moved, (6, -1), "it starts after what was lost");
     assert!(!file.exists());
     assert_eq!(known(receivers, 2), [], "nobody says that it was applied");
-    assert_eq!(ack("r", 7, &[2, 3, 5]).await, Ok((7, 7)));
+    assert_eq!(ack("r", -1, 7, &[2, 3, 5]).await, Ok((7, 7)));
     assert_eq!(known(receivers, 2), [("r".to_owned(), "REJECTED")]);
-    assert_eq!(ack("quiet", 7, &[2]).await, Ok((7, 7)));
+    assert_eq!(ack("quiet", -1, 7, &[2]).await, Ok((7, 7)));
     assert_eq!(known(receivers, 3)[0], ("quiet".to_owned(), "APPLIED"));
 }

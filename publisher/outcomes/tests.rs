@@ -14,7 +14,7 @@ fn rejected(sequence: Sequence) -> Reported {
 }
 
 fn report(through: Sequence, rejected_at: &[Sequence]) -> Report {
-    Report { through, outcomes: rejected_at.iter().copied().map(rejected).collect() }
+    Report { after: None, through, outcomes: rejected_at.iter().copied().map(rejected).collect() }
 }
 
 fn opened(dir: &Path) -> Outcomes {
@@ -46,7 +46,7 @@ fn what_was_reported_is_told_by_receiver_also_after_opening_again() {
         .zip(Outcome::ALL)
         .map(|(sequence, outcome)| Reported { outcome, ..rejected(sequence) })
         .collect();
-    keep(&mut outcomes, "a", -1, &Report { through: 9, outcomes: every_kind.clone() });
+    keep(&mut outcomes, "a", -1, &Report { after: None, through: 9, outcomes: every_kind.clone() });
     keep(&mut outcomes, "b", -1, &report(3, &[3]));
     for outcomes in [outcomes, opened(dir.path())] {
         let reader = outcomes.reader();
@@ -80,6 +80,7 @@ fn what_had_been_reported_before_is_not_changed() {
     let mut outcomes = opened(dir.path());
     keep(&mut outcomes, "r", -1, &report(5, &[2]));
     let again = Report {
+        after: None,
         through: 7,
         outcomes: vec![Reported { reason: "other".to_owned(), ..rejected(2) }, rejected(6)],
     };

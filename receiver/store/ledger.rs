@@ -167,7 +167,7 @@ pub fn report(
     )?;
     let (reason, result) = (MAX_REASON_BYTES as i64, MAX_RESULT_BYTES as i64);
     let mut rows = select.query(params![log, after, until, reason, result])?;
-    let mut report = Report { through: after, outcomes: Vec::new() };
+    let mut report = Report { after: Some(after), through: after, outcomes: Vec::new() };
     let mut bytes = 0;
     while let Some(row) = rows.next()? {
         let row = Reported {
