@@ -15,9 +15,9 @@ pub const KEY_CONFLICT: &str = "key_conflict";
 /// condition, word for word, or SQLite would not use it.
 const HAS_THE_SAY: &str = "outcome <> 'DUPLICATE' AND reason IS NOT 'key_conflict'";
 
-/// Sequences that one report speaks of at most. Reading over so many rows of
-/// which there is nothing to say takes some 10 ms; an index of the others would
-/// cost every commit more than that saves.
+/// Sequences that one report speaks of at most. Every row is looked at, also to
+/// find where there is none, so a report takes tens of milliseconds at most; an
+/// index of those that are to be told would cost every commit more than it saves.
 const MAX_REPORT_SEQUENCES: Sequence = 65_536;
 
 /// One row as it is read.
