@@ -107,6 +107,13 @@ pub fn recover(data_dir: &Path) -> Result<(), Failure> {
                     receipts.receipts,
                     kept.display()
                 );
+                for path in receipts.damaged {
+                    println!(
+                        "log {name}: {} holds damaged receipts and was copied as it is: run \
+                         `publisher rebuild-receipts` next",
+                        path.display()
+                    );
+                }
                 for path in receipts.left_out {
                     println!(
                         "log {name}: {} is damaged and was left out: run `publisher \

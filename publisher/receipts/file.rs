@@ -65,8 +65,23 @@ pub fn list(dir: &Path) -> Result<Vec<Found>, OpenError> {
 /// # Errors
 /// [`OpenError`].
 pub fn read(path: &Path) -> Result<Content, OpenError> {
-    let bytes = fs::read(path).map_err(|error| failed(path, error))?;
-    Content::decode(&bytes).map_err(|bad| bad.at(path))
+    Content::decode(&bytes(path)?).map_err(|bad| bad.at(path))
+}
+
+/// Reads a file whose rows may be damaged: without those, and their keys.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn salvage(path: &Path) -> Result<(Content, Vec<Key>), OpenError> {
+    Content::salvage(&bytes(path)?).map_err(|bad| bad.at(path))
+}
+
+/// The bytes of a file.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn bytes(path: &Path) -> Result<Vec<u8>, OpenError> {
+    fs::read(path).map_err(|error| failed(path, error))
 }
 
 /// Reads a file up to its rows.

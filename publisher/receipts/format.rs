@@ -271,21 +271,34 @@ impl Content {
     /// # Errors
     /// [`Bad`], whichever byte is not what was written.
     pub fn decode(bytes: &[u8]) -> Result<Self, Bad> {
+        match Content::salvage(bytes)? {
+            (content, damaged) if damaged.is_empty() => Ok(content),
+            _ => Err(Bad::Damaged("a receipt's checksum is wrong")),
+        }
+    }
+
+    /// Out of a file whose rows may be damaged: without those, and their keys.
+    ///
+    /// # Errors
+    /// [`Bad`], whichever byte before the rows is not what was written.
+    pub fn salvage(bytes: &[u8]) -> Result<(Self, Vec<Key>), Bad> {
         let stated = Header::get(bytes)?;
-        let header = stated.header;
+        let mut header = stated.header;
         if bytes.len() as u64 != header.file_bytes() {
             return Err(Bad::Damaged("its length does not fit its header"));
         }
         let (before, rows) = bytes.split_at(header.rows_at() as usize);
         let Sections { subjects, .. } = sections(&stated, &before[HEADER_BYTES..])?;
         let keys = before[HEADER_BYTES..].as_chunks().0;
-        let receipts = keys
-            .iter()
-            .zip(rows.as_chunks().0)
-            .map(|(key, bytes)| row(key, bytes))
-            .collect::<Option<Vec<_>>>()
-            .ok_or(Bad::Damaged("a receipt's checksum is wrong"))?;
-        Ok(Content { header, receipts, subjects })
+        let (mut receipts, mut damaged) = (Vec::with_capacity(keys.len()), Vec::new());
+        for (key, bytes) in keys.iter().zip(rows.as_chunks().0) {
+            match row(key, bytes) {
+                Some(receipt) => receipts.push(receipt),
+                None => damaged.push(Key::get(key)),
+            }
+        }
+        header.rows = receipts.len() as u64;
+        Ok((Content { header, receipts, subjects }, damaged))
     }
 }
 
@@ -351,6 +364,23 @@ pub mod tests {
         }
         for length in 0..bytes.len() {
             assert!(Content::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_damaged_row_costs_its_own_receipt_alone() {
+        let receipts = vec![receipt(4, None), receipt(6, Some(5)), receipt(7, None)];
+        let whole = content(4, 9, receipts.clone());
+        let bytes = whole.encode();
+        for at in whole.header.rows_at() as usize..bytes.len() {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1;
+            let (content, damaged) = Content::salvage(&flipped).expect("its keys are whole");
+            let n = (at - whole.header.rows_at() as usize) / ROW_BYTES;
+            let mut expected = receipts.clone();
+            let (hash, Accepted { sequence, time_ms, .. }) = expected.remove(n);
+            assert_eq!(damaged, [Key { hash, sequence, time_ms }], "byte {at}");
+            assert_eq!((content.receipts, content.header.rows), (expected, 2), "byte {at}");
         }
     }
 

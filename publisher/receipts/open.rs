@@ -209,7 +209,10 @@ fn catch_up(
 }
 
 /// The receipt of a stored event.
-fn row(sequence: Sequence, entry: &Entry) -> Result<Row, &'static str> {
+///
+/// # Errors
+/// What is wrong with its bytes.
+pub fn row(sequence: Sequence, entry: &Entry) -> Result<Row, &'static str> {
     let stored = fold::stored(&entry.body)?;
     let time_ms = intent_time_ms(stored.key, stored.first_attempt_time);
     let accepted = Accepted {

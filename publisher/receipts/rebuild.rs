@@ -1,5 +1,5 @@
 //! Makes the receipts of a log anew, after their files have been damaged or lost:
-//! from the events that the log still stores, and from the files that are whole.
+//! from the events that the log still stores, and from what is whole of the files.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     file,
-    format::{Content, Header},
+    format::{Content, Header, Key},
     look,
     manifest::{self, Manifest, Part},
     open::{self, open},
@@ -30,7 +30,7 @@ use crate::{
 pub struct Rebuilt {
     /// Receipts that are held now.
     pub receipts: u64,
-    /// Damaged files, under the names they have now.
+    /// Files with damage, under the names they have now.
     pub set_aside: Vec<PathBuf>,
     /// Truncated events whose receipts are lost; they count as expired.
     pub lost: Vec<Range<Sequence>>,
@@ -57,25 +57,32 @@ pub fn rebuild(
     let list_lost = known.is_none() && !(files.is_empty() && damaged.is_empty());
     let mut manifest = scalars(log, known, &files);
     let first_stored = first_stored(dir, log)?;
-    let (tiles, lost) = match retired::list(dir)?.is_empty() {
+    let tiles = match retired::list(dir)?.is_empty() {
         true => tile(first_stored, &files),
         // They are all there is of truncated events, until they have been taken over.
-        false => (Vec::new(), Vec::new()),
+        false => Vec::new(),
     };
+    let lost: Vec<_> = tiles.iter().flat_map(|tile| tile.lost(first_stored)).collect();
     if !lost.is_empty() {
         if !forget_truncated {
             return Err(refused(dir, &lost));
         }
-        let newest_ms = newest_lost_ms(dir, log, manifest.clock_ms)?;
+        let newest_ms = newest_lost_ms(dir, log, &tiles, manifest.clock_ms)?;
         manifest.key_floor_ms = manifest.key_floor_ms.max(newest_ms.saturating_add(1));
         // One of them may have been of any key.
         manifest.oldest_stated_ms = i64::MIN;
     }
 
-    let set_aside = damaged.into_iter().map(set_aside).collect::<Result<_, _>>()?;
+    let mut set_aside: Vec<_> = damaged.into_iter().map(aside).collect::<Result<_, _>>()?;
     for tile in tiles {
         let part = match tile {
-            Tile::Whole(part) => part,
+            Tile::File(file) if file.damaged.is_empty() => file.part.clone(),
+            Tile::File(file) => {
+                // What is whole of it is kept elsewhere before it goes.
+                let (path, part) = mended(dir, &manifest, file, log)?;
+                set_aside.push(aside(path)?);
+                part
+            }
             Tile::Lost(range) => forgotten(dir, &manifest, range)?,
         };
         manifest.parts.push(part);
@@ -92,9 +99,20 @@ pub fn rebuild(
 struct Whole {
     /// What the list says.
     known: Option<Manifest>,
-    /// By first sequence, of each the newest.
-    files: BTreeMap<Sequence, (Header, Part)>,
+    files: Files,
+    /// What cannot be used.
     damaged: Vec<PathBuf>,
+}
+
+/// By first sequence, of each the newest.
+type Files = BTreeMap<Sequence, Usable>;
+
+/// A file that can be used.
+struct Usable {
+    header: Header,
+    part: Part,
+    /// Of receipts in it that cannot.
+    damaged: Vec<Key>,
 }
 
 /// Tells the files that can be used from those that cannot.
@@ -102,15 +120,15 @@ fn whole(dir: &Path, log: &dyn LogReader) -> Result<Whole, OpenError> {
     let extent = log.extent();
     let mut whole = Whole { known: None, files: BTreeMap::new(), damaged: Vec::new() };
     for found in file::list(dir)? {
-        match file::read(&found.path) {
-            Ok(content)
+        match file::salvage(&found.path) {
+            Ok((content, damaged))
                 if content.header.log_id == extent.log_id
                     && content.header.first == found.first
                     && content.header.end <= extent.next =>
             {
                 // Generations come in rising order.
                 let part = Part::of(&content, found.generation);
-                whole.files.insert(found.first, (content.header, part));
+                whole.files.insert(found.first, Usable { header: content.header, part, damaged });
             }
             Err(error @ (OpenError::Io { .. } | OpenError::Format(_))) => return Err(error),
             Ok(_) | Err(_) => whole.damaged.push(found.path),
@@ -125,15 +143,11 @@ fn whole(dir: &Path, log: &dyn LogReader) -> Result<Whole, OpenError> {
 }
 
 /// What is known beside the files: each of them has it as it was when it was made.
-fn scalars(
-    log: &dyn LogReader,
-    known: Option<Manifest>,
-    files: &BTreeMap<Sequence, (Header, Part)>,
-) -> Manifest {
+fn scalars(log: &dyn LogReader, known: Option<Manifest>, files: &Files) -> Manifest {
     let log_id = log.extent().log_id;
     let mut manifest = known
         .map_or_else(|| Manifest::new(log_id), |known| Manifest { parts: Vec::new(), ..known });
-    for (header, _) in files.values() {
+    for Usable { header, .. } in files.values() {
         manifest.key_floor_ms = manifest.key_floor_ms.max(header.key_floor_ms);
         manifest.clock_ms = manifest.clock_ms.max(header.clock_ms);
         manifest.oldest_stated_ms = manifest.oldest_stated_ms.min(header.oldest_stated_ms);
@@ -141,32 +155,42 @@ fn scalars(
     manifest
 }
 
-enum Tile {
-    Whole(Part),
+/// What stands for a range of truncated events.
+enum Tile<'a> {
+    File(&'a Usable),
     Lost(Range<Sequence>),
 }
 
-/// What stands for each truncated event, and what is lost of them. The receipts of
-/// stored events need no file.
-fn tile(
-    first_stored: Sequence,
-    files: &BTreeMap<Sequence, (Header, Part)>,
-) -> (Vec<Tile>, Vec<Range<Sequence>>) {
-    let (mut tiles, mut lost) = (Vec::new(), Vec::new());
+impl Tile<'_> {
+    /// What is lost of the events that are not stored any more.
+    fn lost(&self, first_stored: Sequence) -> Vec<Range<Sequence>> {
+        match self {
+            Tile::Lost(range) => vec![range.clone()],
+            Tile::File(file) => {
+                let damaged = file.damaged.iter().map(|key| key.sequence);
+                let lost = damaged.filter(|&sequence| sequence < first_stored);
+                lost.map(|sequence| sequence..sequence + 1).collect()
+            }
+        }
+    }
+}
+
+/// What stands for each truncated event. The receipts of stored events need no file.
+fn tile(first_stored: Sequence, files: &Files) -> Vec<Tile<'_>> {
+    let mut tiles = Vec::new();
     let mut position = 0;
     while position < first_stored {
-        if let Some((_, part)) = files.get(&position) {
-            position = part.end;
-            tiles.push(Tile::Whole(part.clone()));
+        if let Some(file) = files.get(&position) {
+            position = file.part.end;
+            tiles.push(Tile::File(file));
         } else {
             let next = files.range(position..first_stored).next().map(|(first, _)| *first);
             let hole = position..next.unwrap_or(first_stored);
             position = hole.end;
-            lost.push(hole.clone());
             tiles.push(Tile::Lost(hole));
         }
     }
-    (tiles, lost)
+    tiles
 }
 
 /// The oldest sequence that the log still stores; its end where there is none.
@@ -178,9 +202,22 @@ fn first_stored(dir: &Path, log: &dyn LogReader) -> Result<Sequence, OpenError> 
     }
 }
 
-/// No lost event's intent is newer: it was accepted before the oldest that is stored,
-/// or else before now by a clock that never goes back, and could lie so far ahead then.
-fn newest_lost_ms(dir: &Path, log: &dyn LogReader, clock_ms: i64) -> Result<i64, OpenError> {
+/// No lost event's intent is newer. Of a damaged receipt the time is known; any other
+/// was accepted before the oldest event that is stored, or else before now by a clock
+/// that never goes back, and could lie so far ahead then.
+fn newest_lost_ms(
+    dir: &Path,
+    log: &dyn LogReader,
+    tiles: &[Tile<'_>],
+    clock_ms: i64,
+) -> Result<i64, OpenError> {
+    if !tiles.iter().any(|tile| matches!(tile, Tile::Lost(_))) {
+        let damaged = tiles.iter().flat_map(|tile| match tile {
+            Tile::File(file) => &file.damaged[..],
+            Tile::Lost(_) => &[],
+        });
+        return Ok(damaged.filter_map(|key| key.time_ms).max().unwrap_or(i64::MIN));
+    }
     let stored = log
         .read_stored(first_stored(dir, log)?, 1, 0)
         .map_err(|error| open::unreadable(dir, error))?;
@@ -203,16 +240,62 @@ fn forgotten(dir: &Path, manifest: &Manifest, range: Range<Sequence>) -> Result<
         oldest_stated_ms: manifest.oldest_stated_ms,
     };
     let content = Content { header, receipts: Vec::new(), subjects: Vec::new() };
-    let path = file::path(dir, range.start, 0);
-    durable::replace(&path, &content.encode())
-        .map_err(|error| OpenError::io("write", &path, error))?;
-    Ok(Part::of(&content, 0))
+    write(dir, &content, 0)
 }
 
-/// What cannot be read is kept under a name that is not looked at.
-fn set_aside(path: PathBuf) -> Result<PathBuf, OpenError> {
+/// Writes a file anew without its damaged receipts, but with those of them that the log
+/// still tells. Gives the path of the old one, too.
+fn mended(
+    dir: &Path,
+    manifest: &Manifest,
+    file: &Usable,
+    log: &dyn LogReader,
+) -> Result<(PathBuf, Part), OpenError> {
+    let old = file::path(dir, file.part.first, file.part.generation);
+    let (mut content, damaged) = file::salvage(&old)?;
+    for Key { sequence, .. } in damaged {
+        match log.read_stored(sequence, 1, 0) {
+            Ok(entries) => {
+                let rows = entries.iter().map(|entry| open::row(sequence, entry));
+                let rows = rows.collect::<Result<Vec<_>, _>>().map_err(|what| {
+                    let path = dir.display().to_string();
+                    OpenError::Corrupt { path, sequence, what: what.to_owned() }
+                })?;
+                content.receipts.extend(rows.into_iter().map(|(names, row)| (names.key, row)));
+            }
+            Err(ReadError::Truncated { .. }) => {}
+            Err(error) => return Err(open::unreadable(dir, error)),
+        }
+    }
+    content.receipts.sort_unstable_by_key(|(_, accepted)| accepted.sequence);
+    content.header = Header {
+        rows: content.receipts.len() as u64,
+        key_floor_ms: manifest.key_floor_ms,
+        clock_ms: manifest.clock_ms,
+        oldest_stated_ms: manifest.oldest_stated_ms,
+        ..content.header
+    };
+    Ok((old, write(dir, &content, file.part.generation + 1)?))
+}
+
+/// Writes a file of receipts, durably.
+fn write(dir: &Path, content: &Content, generation: u64) -> Result<Part, OpenError> {
+    let path = file::path(dir, content.header.first, generation);
+    durable::replace(&path, &content.encode())
+        .map_err(|error| OpenError::io("write", &path, error))?;
+    Ok(Part::of(content, generation))
+}
+
+/// What is damaged is kept under a name that is not looked at.
+fn aside(path: PathBuf) -> Result<PathBuf, OpenError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let aside = path.with_file_name(format!("damaged-{name}"));
+    let aside = (0..)
+        .map(|n| match n {
+            0 => path.with_file_name(format!("damaged-{name}")),
+            _ => path.with_file_name(format!("damaged-{n}-{name}")),
+        })
+        .find(|aside| !aside.exists())
+        .expect("one of endless names is free");
     fs::rename(&path, &aside).map_err(|error| OpenError::io("rename", &path, error))?;
     Ok(aside)
 }
@@ -238,9 +321,10 @@ fn refused(dir: &Path, lost: &[Range<Sequence>]) -> OpenError {
 mod tests {
     use super::*;
 
-    fn file(first: Sequence, end: Sequence) -> (Sequence, (Header, Part)) {
+    fn file(first: Sequence, end: Sequence) -> (Sequence, Usable) {
         let content = super::super::format::tests::content(first, end, Vec::new());
-        (first, (content.header, Part::of(&content, 0)))
+        let part = Part::of(&content, 0);
+        (first, Usable { header: content.header, part, damaged: Vec::new() })
     }
 
     #[test]
@@ -257,12 +341,13 @@ mod tests {
             ("beyond the last truncated", 4, vec![(0, 3), (6, 9)], Some((3, 4))),
         ];
         for (case, first_stored, files, expected) in cases {
-            let files = files.into_iter().map(|(first, end)| file(first, end)).collect();
-            let (tiles, lost) = tile(first_stored, &files);
-            let lost: Vec<_> = lost.iter().map(|range| (range.start, range.end)).collect();
+            let files: Files = files.into_iter().map(|(first, end)| file(first, end)).collect();
+            let tiles = tile(first_stored, &files);
+            let lost = tiles.iter().flat_map(|tile| tile.lost(first_stored));
+            let lost: Vec<_> = lost.map(|range| (range.start, range.end)).collect();
             assert_eq!(lost, Vec::from_iter(expected), "{case}");
             let end = tiles.last().map_or(0, |tile| match tile {
-                Tile::Whole(part) => part.end,
+                Tile::File(file) => file.part.end,
                 Tile::Lost(range) => range.end,
             });
             assert!(end >= first_stored, "{case}");

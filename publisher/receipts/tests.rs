@@ -471,7 +471,7 @@ fn damage_after_opening_gives_the_right_receipt_or_an_error_and_never_none() {
 }
 
 #[test]
-fn a_copy_holds_the_same_and_damage_is_not_copied() {
+fn a_copy_holds_the_same_and_what_cannot_be_used_is_not_copied() {
     let mut story = Story::new();
     story.fill(3);
     story.truncate(3);
@@ -479,17 +479,66 @@ fn a_copy_holds_the_same_and_damage_is_not_copied() {
     story.truncate(4);
     let other = durable::scratch();
     let copied = copy(story.dir.path(), other.path()).expect("copied");
-    assert_eq!(copied, Copied { receipts: 4, left_out: Vec::new() });
+    assert_eq!(copied, Copied { receipts: 4, damaged: Vec::new(), left_out: Vec::new() });
     let path = file::path(story.dir.path(), 3, 0);
-    let mut content = fs::read(&path).expect("read");
-    let last = content.len() - 1;
-    content[last] ^= 1;
-    fs::write(&path, content).expect("written");
+    fs::write(&path, "damaged").expect("written");
     let copied = copy(story.dir.path(), durable::scratch().path()).expect("what is whole");
-    assert_eq!(copied, Copied { receipts: 3, left_out: vec![path] });
+    assert_eq!(copied, Copied { receipts: 3, damaged: Vec::new(), left_out: vec![path] });
     story.dir = other;
     story.reopen();
     story.check();
+}
+
+/// Damages the row of the last receipt in a file.
+fn damage_last_row(path: &Path) {
+    let mut content = fs::read(path).expect("read");
+    let last = content.len() - 1;
+    content[last] ^= 1;
+    fs::write(path, content).expect("written");
+}
+
+#[test]
+fn a_file_with_a_damaged_receipt_is_copied_with_all_others() {
+    let mut story = Story::new();
+    story.fill(3);
+    story.truncate(3);
+    let path = file::path(story.dir.path(), 0, 0);
+    damage_last_row(&path);
+    let other = durable::scratch();
+    let copied = copy(story.dir.path(), other.path()).expect("copied");
+    assert_eq!(copied, Copied { receipts: 2, damaged: vec![path], left_out: Vec::new() });
+    story.dir = other;
+    story.reopen();
+    assert!(story.find("key-0").is_some() && story.find("key-1").is_some());
+    let damaged = look(&story.receipts).find(&hash("key-2"));
+    assert!(matches!(damaged, Err(ReadError::Corrupt { sequence: 2, .. })), "{damaged:?}");
+}
+
+#[test]
+fn a_damaged_receipt_is_lost_alone_and_only_if_its_event_is_gone() {
+    for truncated in [false, true] {
+        let mut story = Story::new();
+        story.fill(2);
+        story.publish("timed", Some(9_000));
+        story.truncate(2);
+        if truncated {
+            story.truncate(3);
+        }
+        let path = file::path(story.dir.path(), 0, 0);
+        damage_last_row(&path);
+        if truncated {
+            let refused = rebuilt(&story, false).expect_err("lost").to_string();
+            assert!(refused.contains("1 truncated events are lost (2 to 2)"), "{refused}");
+        }
+        let rebuilt = rebuilt(&story, truncated).expect("rebuilt");
+        let floor_ms = if truncated { 9_001 } else { 0 };
+        assert_eq!((rebuilt.receipts, rebuilt.key_floor_ms), (3 - u64::from(truncated), floor_ms));
+        assert!(rebuilt.set_aside[0].exists(), "what is damaged is kept");
+        story.reopen();
+        assert!(story.find("key-0").is_some() && story.find("key-1").is_some());
+        assert_eq!(story.find("timed").is_none(), truncated);
+        assert_eq!(look(&story.receipts).subject_version(&hash("even")), 2);
+    }
 }
 
 /// Two files of receipts, three and two, and an event in the log; the first file and
