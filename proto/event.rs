@@ -1,6 +1,8 @@
 //! Checked content: what a producer states (an [`Intent`]), what a log holds
 //! (an [`Event`]), and the fingerprint of content. Pure.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use uuid::{Uuid, Variant, Version};
@@ -206,6 +208,11 @@ impl Time {
             nanos: (millis.rem_euclid(1_000) * 1_000_000) as u32,
         }
     }
+}
+
+/// A duration in milliseconds, kept within `i64`.
+pub fn duration_millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Lower-case hexadecimal, as people and tools print hashes.

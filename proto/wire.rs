@@ -1,7 +1,7 @@
 //! The only place where wire messages and checked types turn into each other.
 //! Nothing behind it sees a generated type, and nothing before it is trusted.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -10,7 +10,8 @@ use uuid::Uuid;
 use super::{
     chain::{Chain, Cursor, EMPTY_CHAIN},
     event::{
-        Content, DataKind, Event, Fingerprint, Intent, Sequence, Time, fingerprint, intent_time_ms,
+        Content, DataKind, Event, Fingerprint, Intent, Sequence, Time, duration_millis,
+        fingerprint, intent_time_ms,
     },
     limits::*,
     outcome::{Outcome, Report, Reported},
@@ -78,7 +79,7 @@ pub fn intent(event: pb::NewEvent, at: &str, now: Time) -> Result<Intent, Refusa
         .transpose()?;
     if let Some(at) = intent_time_ms(&event.key, first_attempt_time) {
         let lead_ms = at.saturating_sub(now.unix_millis());
-        if lead_ms > MAX_CLOCK_LEAD.as_millis() as i64 {
+        if lead_ms > duration_millis(MAX_CLOCK_LEAD) {
             let (name, what) = match intent_time_ms(&event.key, None) {
                 Some(in_key) if in_key == at => ("key", "is a UUIDv7 whose time lies"),
                 _ => ("first_attempt_time", "lies"),
@@ -227,13 +228,15 @@ fn or_default(content_type: String, kind: DataKind) -> String {
     if content_type.is_empty() { kind.default_content_type().to_owned() } else { content_type }
 }
 
+/// The range that protobuf defines, years 1 to 9999, in seconds since the Unix epoch.
+const TIMESTAMP_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
+
 /// A time within the range that protobuf defines. `field` is its path in the request.
 ///
 /// # Errors
 /// INVALID_FIELD.
 pub fn checked_time(time: prost_types::Timestamp, field: &str) -> Result<Time, Refusal> {
-    // The range that protobuf defines: years 1 to 9999.
-    let seconds_in_range = (-62_135_596_800..=253_402_300_799).contains(&time.seconds);
+    let seconds_in_range = TIMESTAMP_SECONDS.contains(&time.seconds);
     match u32::try_from(time.nanos) {
         Ok(nanos) if nanos < 1_000_000_000 && seconds_in_range => {
             Ok(Time { seconds: time.seconds, nanos })
@@ -250,7 +253,8 @@ pub fn checked_time(time: prost_types::Timestamp, field: &str) -> Result<Time, R
 
 /// A time as the wire carries it.
 pub fn timestamp(time: Time) -> prost_types::Timestamp {
-    prost_types::Timestamp { seconds: time.seconds, nanos: time.nanos as i32 }
+    let (first, last) = (*TIMESTAMP_SECONDS.start(), *TIMESTAMP_SECONDS.end());
+    prost_types::Timestamp { seconds: time.seconds.clamp(first, last), nanos: time.nanos as i32 }
 }
 
 /// A time as people and programs read it: RFC 3339.

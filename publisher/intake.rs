@@ -16,7 +16,7 @@ use super::{
     publish::Submitted,
 };
 use crate::proto::{
-    event::{Intent, Time},
+    event::{Intent, Time, duration_millis},
     limits::MAX_BATCH_EVENTS,
     pb,
     refusal::{Reason, Refusal},
@@ -110,8 +110,8 @@ pub fn message(receipt: Receipt, key_window: Duration) -> pb::Receipt {
         fingerprint: Bytes::copy_from_slice(&accepted.fingerprint),
         accept_time: Some(wire::timestamp(Time::from_unix_millis(accepted.accepted_at_ms))),
         expire_time: accepted.time_ms.map(|time_ms| {
-            let window_ms = i64::try_from(key_window.as_millis()).unwrap_or(i64::MAX);
-            wire::timestamp(Time::from_unix_millis(time_ms.saturating_add(window_ms)))
+            let end_ms = time_ms.saturating_add(duration_millis(key_window));
+            wire::timestamp(Time::from_unix_millis(end_ms))
         }),
         outcome: outcome.into(),
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::proto::{
-    event::Sequence,
+    event::{Sequence, duration_millis},
     refusal::{Reason, Refusal},
 };
 
@@ -118,9 +118,8 @@ pub fn make_room<E>(
         WhenFull::DropOldest => held.next,
         WhenFull::Reject => acknowledged.min(held.next),
     };
-    let newest_expired_ms = limits.max_age.map(|age| {
-        now_ms.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX)).saturating_sub(1)
-    });
+    let newest_expired_ms =
+        limits.max_age.map(|age| now_ms.saturating_sub(duration_millis(age)).saturating_sub(1));
     loop {
         let count = (held.next - held.floor) as u64;
         let over = if count + events > limits.max_events {

@@ -1,7 +1,5 @@
 //! A log as GetLog shows it. Reads files; changes nothing.
 
-use std::time::SystemTime;
-
 use super::{
     hub::Log,
     log::{Extent, ReadError},
@@ -86,7 +84,7 @@ fn age_seconds(log: &Log, sequence: Sequence) -> Option<f64> {
             return None;
         }
     };
-    let now_ms = Time::from_system(SystemTime::now()).unix_millis();
+    let now_ms = log.clock.now_ms();
     Some(entries.first().map_or(0.0, |entry| (now_ms - entry.accepted_at_ms).max(0) as f64 / 1e3))
 }
 

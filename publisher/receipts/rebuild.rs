@@ -17,7 +17,10 @@ use super::{
     retired,
 };
 use crate::{
-    proto::{event::Sequence, limits::MAX_CLOCK_LEAD},
+    proto::{
+        event::{Sequence, duration_millis},
+        limits::MAX_CLOCK_LEAD,
+    },
     publisher::{
         clock::Clock,
         durable::{self, Latch},
@@ -57,11 +60,15 @@ pub fn rebuild(
     let list_lost = known.is_none() && !(files.is_empty() && damaged.is_empty());
     let mut manifest = scalars(log, known, &files);
     let first_stored = first_stored(dir, log)?;
-    let tiles = match retired::list(dir)?.is_empty() {
-        true => tile(first_stored, &files),
-        // They are all there is of truncated events, until they have been taken over.
-        false => Vec::new(),
+    let mut tiles = tile(first_stored, &files);
+    let not_taken_over = retired_ranges(dir)?;
+    let stands_elsewhere = |tile: &Tile<'_>| match tile {
+        Tile::Lost(range) => not_taken_over.iter().any(|held| held.contains(&range.start)),
+        Tile::File(_) => false,
     };
+    if let Some(from) = tiles.iter().position(stands_elsewhere) {
+        tiles.truncate(from);
+    }
     let lost: Vec<_> = tiles.iter().flat_map(|tile| tile.lost(first_stored)).collect();
     if !lost.is_empty() {
         if !forget_truncated {
@@ -193,6 +200,15 @@ fn tile(first_stored: Sequence, files: &Files) -> Vec<Tile<'_>> {
     tiles
 }
 
+/// What stands in files of format 1, of which some may have been taken over already.
+fn retired_ranges(dir: &Path) -> Result<Vec<Range<Sequence>>, OpenError> {
+    let files = retired::list(dir)?.into_iter();
+    let range = |(first, path): (Sequence, PathBuf)| {
+        Ok(first..first + retired::read(first, &path)?.len() as Sequence)
+    };
+    files.map(range).collect()
+}
+
 /// The oldest sequence that the log still stores; its end where there is none.
 fn first_stored(dir: &Path, log: &dyn LogReader) -> Result<Sequence, OpenError> {
     match log.read_stored(0, 1, 0) {
@@ -224,7 +240,7 @@ fn newest_lost_ms(
     let accepted_at_ms = stored
         .first()
         .map_or_else(|| Clock::after(clock_ms).now_ms(), |entry| entry.accepted_at_ms);
-    Ok(accepted_at_ms.saturating_add(MAX_CLOCK_LEAD.as_millis() as i64))
+    Ok(accepted_at_ms.saturating_add(duration_millis(MAX_CLOCK_LEAD)))
 }
 
 /// A file that says that nothing is known of a range.

@@ -16,7 +16,10 @@ use super::{
     manifest::{self, Manifest, Part},
 };
 use crate::{
-    proto::{crash, event::Sequence},
+    proto::{
+        crash,
+        event::{Sequence, duration_millis},
+    },
     publisher::{
         durable::{self, Latch},
         log::CommitError,
@@ -27,6 +30,9 @@ use crate::{
 /// memory holds twice, stays below it.
 pub const FLUSH_ROWS: usize = 32_768;
 
+/// So long after a full disk the key floor is not moved.
+const RETRY_MS: i64 = 1_000;
+
 /// Writes the receipts of one log.
 #[derive(Debug)]
 pub struct Store {
@@ -34,6 +40,8 @@ pub struct Store {
     disk: Option<Disk>,
     /// New receipts are saved when there are so many.
     flush_at: usize,
+    /// The key floor is not moved before the clock shows this.
+    advance_from_ms: i64,
 }
 
 #[derive(Debug)]
@@ -49,12 +57,12 @@ impl Store {
     /// Keeps receipts in a log's directory.
     pub(super) fn new(dir: PathBuf, latch: Latch) -> Self {
         let disk = Disk { dir, latch, unreadable: Vec::new() };
-        Store { disk: Some(disk), flush_at: FLUSH_ROWS }
+        Store { disk: Some(disk), flush_at: FLUSH_ROWS, advance_from_ms: i64::MIN }
     }
 
     /// Keeps nothing.
     pub(super) fn in_memory() -> Self {
-        Store { disk: None, flush_at: usize::MAX }
+        Store { disk: None, flush_at: usize::MAX, advance_from_ms: i64::MIN }
     }
 
     /// Moves the key floor up to where the clock and the window have it, if that is far
@@ -68,18 +76,22 @@ impl Store {
         clock_ms: i64,
         key_window: Duration,
     ) -> Result<(), CommitError> {
-        let window_ms = i64::try_from(key_window.as_millis()).unwrap_or(i64::MAX);
+        let window_ms = duration_millis(key_window);
         let key_floor_ms = clock_ms.saturating_sub(window_ms);
         let mut manifest = {
             let receipts = look(receipts);
-            if key_floor_ms < receipts.key_floor_ms().saturating_add(step_ms(window_ms)) {
+            if key_floor_ms < receipts.key_floor_ms().saturating_add(step_ms(window_ms))
+                || clock_ms < self.advance_from_ms
+            {
                 return Ok(());
             }
             receipts.manifest.clone()
         };
         manifest.key_floor_ms = key_floor_ms;
         manifest.clock_ms = manifest.clock_ms.max(clock_ms);
-        self.write(&manifest)?;
+        // A full disk is not asked again for every group.
+        let again_ms = clock_ms.saturating_add(RETRY_MS);
+        self.write(&manifest).inspect_err(|_| self.advance_from_ms = again_ms)?;
         crash::point(crash::PUBLISHER_AFTER_KEY_FLOOR);
         change(receipts).manifest = manifest;
         Ok(())
@@ -94,10 +106,8 @@ impl Store {
         if fresh < self.flush_at {
             return Ok(());
         }
-        let saved = self.save(receipts);
         // A full disk is not asked again for every group.
-        self.flush_at = if saved.is_ok() { FLUSH_ROWS } else { fresh + FLUSH_ROWS };
-        saved
+        self.save(receipts).inspect_err(|_| self.flush_at = fresh + FLUSH_ROWS)
     }
 
     /// Makes the receipts of all events below a sequence outlive those.
@@ -129,6 +139,7 @@ impl Store {
         disk.write(&manifest)?;
         crash::point(crash::PUBLISHER_AFTER_RECEIPTS_MANIFEST);
         change(receipts).saved(manifest);
+        self.flush_at = FLUSH_ROWS;
         Ok(())
     }
 

@@ -610,6 +610,21 @@ fn what_is_given_up_of_an_empty_log_is_older_than_its_clock() {
     assert_eq!(rebuilt.key_floor_ms, ahead_ms + 300_001);
 }
 
+/// A process has died while it removed the files of format 1 that it had taken over.
+#[test]
+fn a_rebuild_keeps_what_has_been_taken_over_of_format_1() {
+    let mut story = Story::new();
+    story.fill(3);
+    story.truncate(3);
+    story.fill(1);
+    let mut left = [&b"CFRETRD\x01"[..], &3_i64.to_le_bytes(), &0_u64.to_le_bytes()].concat();
+    left.extend(crc32c::crc32c(&left).to_le_bytes());
+    fs::write(story.dir.path().join(format!("{:020}.retired", 3)), left).expect("written");
+    assert_eq!(rebuilt(&story, false).expect("rebuilt").receipts, 4);
+    story.reopen();
+    story.check();
+}
+
 #[test]
 fn what_the_log_still_stores_needs_no_file() {
     let mut story = Story::new();
