@@ -271,11 +271,13 @@ impl PublisherService for FakePublisher {
         let number = told.acked.len();
         told.acked.push_back(request.clone());
         (told.acks)(number, &request)?;
+        // Once it has been told outcomes, it says in each answer up to where.
+        let reported = told.acked.iter().filter_map(|ack| ack.reported_sequence).max();
         Ok(Response::new(AckResponse {
             next_sequence: request.cursor.as_ref().and_then(|cursor| Some(cursor.sequence? + 1)),
             floor_sequence: Some(0),
             acked: request.cursor,
-            reported_sequence: request.reported_sequence,
+            reported_sequence: reported,
         }))
     }
 

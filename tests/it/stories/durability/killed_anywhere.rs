@@ -138,8 +138,8 @@ impl Kept {
     fn keep(&mut self, ack: &AckRequest) {
         let news = ack.outcomes.iter().map(|told| told.sequence);
         self.outcomes.extend(news.filter(|&sequence| sequence > self.reported));
-        let reported = ack.reported_sequence.expect("it was told that outcomes are kept");
-        self.reported = self.reported.max(reported);
+        // Absent where there is nothing left to report.
+        self.reported = self.reported.max(ack.reported_sequence.unwrap_or(-1));
     }
 }
 
