@@ -22,6 +22,10 @@ use arguments::{Arguments, Command};
 use clap::Parser as _;
 use failure::Failure;
 
+/// Events are many small pieces of memory: see docs/performance.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();

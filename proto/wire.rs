@@ -1,7 +1,7 @@
 //! The only place where wire messages and checked types turn into each other.
 //! Nothing behind it sees a generated type, and nothing before it is trusted.
 
-use std::{collections::BTreeMap, ops::RangeInclusive};
+use std::{collections::BTreeMap, fmt::Arguments, ops::RangeInclusive};
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -38,7 +38,7 @@ pub enum DataForm {
 ///
 /// # Errors
 /// INVALID_FIELD or EVENT_TOO_LARGE, each naming the field and the limit.
-pub fn intent(event: pb::NewEvent, at: &str, now: Time) -> Result<Intent, Refusal> {
+pub fn intent(event: pb::NewEvent, at: Arguments<'_>, now: Time) -> Result<Intent, Refusal> {
     let field = |name: &str| format!("{at}.{name}");
     check_text(&event.key, 1, MAX_KEY_BYTES)
         .map_err(|wrong| Refusal::field(field("key"), wrong))?;
@@ -140,7 +140,7 @@ pub fn intent(event: pb::NewEvent, at: &str, now: Time) -> Result<Intent, Refusa
     })
 }
 
-fn check_data_size(length: usize, at: &str) -> Result<(), Refusal> {
+fn check_data_size(length: usize, at: Arguments<'_>) -> Result<(), Refusal> {
     if length <= MAX_DATA_BYTES {
         return Ok(());
     }
@@ -727,7 +727,7 @@ mod tests {
             ("events[0].json.n", number(f64::NAN)),
         ];
         for (field, event) in cases {
-            let refusal = intent(event.clone(), "events[0]", NOW).expect_err(field);
+            let refusal = intent(event.clone(), format_args!("events[0]"), NOW).expect_err(field);
             assert_eq!(refusal.reason, Reason::InvalidField, "{event:?}");
             assert_eq!(refusal.fields[0].0, field, "{event:?}");
         }
@@ -735,7 +735,7 @@ mod tests {
             data: Some(pb::new_event::Data::Binary(vec![0; MAX_DATA_BYTES + 1].into())),
             ..new_event()
         };
-        let refusal = intent(large, "events[0]", NOW).expect_err("too large");
+        let refusal = intent(large, format_args!("events[0]"), NOW).expect_err("too large");
         assert_eq!(refusal.reason, Reason::EventTooLarge);
     }
 
@@ -748,7 +748,7 @@ mod tests {
         let list = ListValue { values: vec![Value::default(), value(Kind::StructValue(inner))] };
         let fields = [("é".repeat(1 << 20), value(Kind::ListValue(list)))].into();
         let data = Some(pb::new_event::Data::Json(Struct { fields }));
-        let refusal = intent(pb::NewEvent { data, ..new_event() }, "events[0]", NOW)
+        let refusal = intent(pb::NewEvent { data, ..new_event() }, format_args!("events[0]"), NOW)
             .expect_err("not a number");
         let field = format!("events[0].json.{}…[1].{}", "é".repeat(64), "n".repeat(64));
         assert_eq!(refusal.message, format!("{field}: is not a finite number"));
@@ -757,9 +757,9 @@ mod tests {
 
     #[test]
     fn json_text_is_kept_and_json_is_made_canonical() {
-        let kept = intent(new_event(), "events[0]", NOW).expect("valid");
+        let kept = intent(new_event(), format_args!("events[0]"), NOW).expect("valid");
         assert_eq!(&kept.data[..], br#"{"delta": 3}"#);
-        let canonical = intent(number(3.0), "events[0]", NOW).expect("valid");
+        let canonical = intent(number(3.0), format_args!("events[0]"), NOW).expect("valid");
         assert_eq!(&canonical.data[..], br#"{"n":3}"#);
     }
 
@@ -768,7 +768,7 @@ mod tests {
         let mut new_event = new_event();
         new_event.attributes = [("shop".to_owned(), "7".to_owned())].into();
         new_event.expected_version = Some(0);
-        let intent = intent(new_event, "events[0]", NOW).expect("valid");
+        let intent = intent(new_event, format_args!("events[0]"), NOW).expect("valid");
         let event = Event { sequence: 0, subject_version: 1, accept_time: NOW, intent };
         let back = replayed(decode_stored(stored(&event)).expect("just encoded")).expect("valid");
         assert_eq!(back, event);
@@ -783,7 +783,7 @@ mod tests {
 
     #[test]
     fn changed_content_is_noticed() {
-        let intent = intent(new_event(), "events[0]", NOW).expect("valid");
+        let intent = intent(new_event(), format_args!("events[0]"), NOW).expect("valid");
         let mut message =
             event(&Event { sequence: 5, subject_version: 1, accept_time: NOW, intent });
         message.subject = "lens".into();

@@ -89,7 +89,7 @@ fn intents(events: Vec<pb::NewEvent>, now: Time) -> Result<Vec<Intent>, Refusal>
     let intents = events
         .into_iter()
         .enumerate()
-        .map(|(index, event)| wire::intent(event, &format!("events[{index}]"), now))
+        .map(|(index, event)| wire::intent(event, format_args!("events[{index}]"), now))
         .collect::<Result<Vec<_>, _>>()?;
     distinct_keys(&intents)?;
     Ok(intents)

@@ -12,6 +12,10 @@ use counterfoil::{
     },
 };
 
+/// Events are many small pieces of memory: see docs/performance.md.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     crash::arm();
     let cli = Cli::parse();

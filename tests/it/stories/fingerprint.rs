@@ -84,7 +84,7 @@ fn pub_11_the_vectors_are_what_the_services_compute() {
     let mut chain = EMPTY_CHAIN;
     for (sequence, case) in (0..).zip(cases) {
         let name = case["name"].as_str().expect("a name");
-        let intent = wire::intent(event(case), "events[0]", now).expect(name);
+        let intent = wire::intent(event(case), format_args!("events[0]"), now).expect(name);
         let print = fingerprint(&intent.content());
         assert_eq!(print, intent.fingerprint, "{name}");
         assert_eq!(case["fingerprint"], hex(&print), "{name}");
