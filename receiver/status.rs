@@ -84,7 +84,8 @@ pub struct Status {
     pub halted: Option<Failure>,
     /// The publisher refuses acks. Says why.
     pub ack_refused: Option<String>,
-    /// Outcomes are reported up to here and, for now, not beyond.
+    /// The last sequence of which outcomes are reported, where the reports after it
+    /// do not get through; nothing while they do.
     pub reports_stuck_at: Option<Sequence>,
     /// What is committed.
     pub cursor: Option<Cursor>,
