@@ -5,7 +5,7 @@ use std::{
     io,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use tokio::{
@@ -17,10 +17,12 @@ use tokio::{
 use tokio_stream::Stream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-use crate::proto::limits::PREFACE_TIMEOUT;
+use crate::proto::limits::{LINGER, PREFACE_TIMEOUT};
 
 /// Bytes that every HTTP/2 connection starts with (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
+/// What is discarded in one go of what a peer still sends.
+const DISCARDED_BYTES: usize = 8 * 1024;
 
 /// A connection that counts against the cap for as long as it lives, which is not
 /// long if it says nothing.
@@ -28,13 +30,27 @@ pub(super) struct Connection {
     stream: TcpStream,
     /// Until the preface is whole: how much of it is missing, and until when it may be.
     preface: Option<(usize, Pin<Box<Sleep>>)>,
+    /// Once nothing more is written: until when the peer may still send.
+    lingering: Option<Pin<Box<Sleep>>>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Connection {
     fn new(stream: TcpStream, permit: OwnedSemaphorePermit) -> Self {
         let preface = Some((PREFACE_BYTES, Box::pin(sleep(PREFACE_TIMEOUT))));
-        Connection { stream, preface, _permit: permit }
+        Connection { stream, preface, lingering: None, _permit: permit }
+    }
+
+    /// Reads and forgets until the peer has ended too.
+    fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut forgotten = [0; DISCARDED_BYTES];
+        loop {
+            let mut into = ReadBuf::new(&mut forgotten);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut into));
+            if read.is_err() || into.filled().is_empty() {
+                return Poll::Ready(());
+            }
+        }
     }
 }
 
@@ -119,8 +135,20 @@ impl AsyncWrite for Connection {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
+    /// Closed with bytes unread, a connection is reset, and the peer loses what it was
+    /// told last (RFC 1122, section 4.2.2.13): so what it still sends is read first.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        if self.lingering.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            self.lingering = Some(Box::pin(sleep(LINGER)));
+        }
+        if self.poll_discard(cx).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        match &mut self.lingering {
+            Some(until) => until.as_mut().poll(cx).map(Ok),
+            None => Poll::Ready(Ok(())),
+        }
     }
 
     fn poll_write_vectored(
@@ -160,5 +188,40 @@ mod tests {
         let mut preface = [0; PREFACE_BYTES];
         connection.read_exact(&mut preface).await.expect("said in time");
         assert!(connection.preface.is_none());
+    }
+
+    /// A connection as the service has it, and the peer's end of it.
+    async fn connected() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let peer = TcpStream::connect(listener.local_addr().expect("bound"));
+        let mut accepted = Box::pin(accept(listener, 1));
+        let (accepted, peer) = tokio::join!(accepted.next(), peer);
+        (accepted.expect("one").expect("accepted"), peer.expect("connected"))
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_still_sending_reads_the_last_words() {
+        let (mut connection, mut peer) = connected().await;
+        peer.write_all(&[7; 100_000]).await.expect("sent");
+        connection.write_all(b"last words").await.expect("said");
+        let closed = tokio::spawn(async move {
+            connection.shutdown().await.expect("shut down");
+            drop(connection);
+        });
+        // What was sent before is read; what is sent behind it is no error either.
+        peer.write_all(&[7; 100_000]).await.expect("sent");
+        peer.shutdown().await.expect("ended");
+        closed.await.expect("closed");
+        let mut heard = Vec::new();
+        peer.read_to_end(&mut heard).await.expect("no reset");
+        assert_eq!(heard, b"last words");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_never_closes_is_not_waited_for_long() {
+        let (mut connection, _peer) = connected().await;
+        let started = tokio::time::Instant::now();
+        connection.shutdown().await.expect("shut down");
+        assert_eq!(started.elapsed().as_secs(), LINGER.as_secs());
     }
 }

@@ -114,6 +114,8 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A process that was told to end does so within this time.
 pub const DRAIN: Duration = Duration::from_secs(3);
+/// A peer may go on sending for so long on a connection that is being closed.
+pub const LINGER: Duration = Duration::from_secs(1);
 
 const _: () = {
     // One request always fits one group.
@@ -132,5 +134,6 @@ const _: () = {
     );
     assert!(MAX_FRAME_BYTES <= MAX_MESSAGE_BYTES);
     assert!(CONNECTION_WINDOW_BYTES > STREAM_WINDOW_BYTES);
+    assert!(LINGER.as_millis() < DRAIN.as_millis());
     assert!(RECEIVE_QUEUE_FRAMES * FRAME_EVENTS >= 2 * MAX_COMMIT_EVENTS);
 };

@@ -63,9 +63,6 @@ pub fn distinct_keys(intents: &[Intent]) -> Result<(), Refusal> {
     if intents.len() < 2 {
         return Ok(());
     }
-    if let [_] = intents {
-        return Ok(());
-    }
     let mut seen = HashMap::with_capacity(intents.len());
     for (index, intent) in intents.iter().enumerate() {
         if let Some(first) = seen.insert(intent.key.as_str(), index) {

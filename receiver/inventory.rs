@@ -77,17 +77,18 @@ impl Projection for Inventory {
     }
 }
 
+/// Adds to an item's stock, and makes the item where there is none: item, delta.
+pub const ADJUST: &str = "INSERT INTO stock (item, available, version) VALUES (?1, ?2, 1)
+ ON CONFLICT (item) DO UPDATE
+ SET available = available + excluded.available, version = version + 1";
+/// Adds to the total of all items: delta.
+pub const ADD_TO_TOTAL: &str = "UPDATE total SET total = total + ?1";
+
 /// May leave less than nothing: it states what was found.
 fn adjust(tables: &Connection, item: &str, delta: i64) -> Result<Applied, Fault> {
     // STRICT columns refuse what would no longer be an integer, so overflow is a fault.
-    tables
-        .prepare_cached(
-            "INSERT INTO stock (item, available, version) VALUES (?1, ?2, 1)
-             ON CONFLICT (item) DO UPDATE
-             SET available = available + excluded.available, version = version + 1",
-        )?
-        .execute(params![item, delta])?;
-    tables.prepare_cached("UPDATE total SET total = total + ?1")?.execute([delta])?;
+    tables.prepare_cached(ADJUST)?.execute(params![item, delta])?;
+    tables.prepare_cached(ADD_TO_TOTAL)?.execute([delta])?;
     Ok(Applied::Done(None))
 }
 

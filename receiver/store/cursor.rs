@@ -6,6 +6,10 @@ use uuid::Uuid;
 
 use crate::proto::chain::Cursor;
 
+/// Moves a cursor from where it is believed to be; the six values as [`advance`] binds them.
+pub const ADVANCE: &str = "UPDATE counterfoil_cursor SET sequence = ?3, chain = ?4
+ WHERE log = ?1 AND log_id = ?2 AND sequence = ?5 AND chain = ?6";
+
 /// Reads the cursor; none: nothing applied yet.
 ///
 /// # Errors
@@ -45,19 +49,14 @@ pub fn advance(
                  VALUES (?1, ?2, ?3, ?4) ON CONFLICT (log) DO NOTHING",
             )?
             .execute(params![log, new.log_id.to_string(), new.sequence, new.chain])?,
-        Some(old) => tables
-            .prepare_cached(
-                "UPDATE counterfoil_cursor SET sequence = ?3, chain = ?4
-                 WHERE log = ?1 AND log_id = ?2 AND sequence = ?5 AND chain = ?6",
-            )?
-            .execute(params![
-                log,
-                new.log_id.to_string(),
-                new.sequence,
-                new.chain,
-                old.sequence,
-                old.chain
-            ])?,
+        Some(old) => tables.prepare_cached(ADVANCE)?.execute(params![
+            log,
+            new.log_id.to_string(),
+            new.sequence,
+            new.chain,
+            old.sequence,
+            old.chain
+        ])?,
     };
     Ok(changed == 1)
 }

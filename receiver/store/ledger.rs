@@ -20,6 +20,11 @@ const HAS_THE_SAY: &str = "outcome <> 'DUPLICATE' AND reason IS NOT 'key_conflic
 /// index of those that are to be told would cost every commit more than it saves.
 const MAX_REPORT_SEQUENCES: Sequence = 65_536;
 
+/// Writes a row; the seven columns as [`insert`] binds them.
+pub const INSERT: &str = "INSERT INTO counterfoil_ledger
+   (log, sequence, key, fingerprint, outcome, reason, applied_at)
+ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+
 /// One row as it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -84,21 +89,15 @@ pub fn insert(
     reason: Option<&str>,
     now_ms: i64,
 ) -> rusqlite::Result<()> {
-    let inserted = tables
-        .prepare_cached(
-            "INSERT INTO counterfoil_ledger
-               (log, sequence, key, fingerprint, outcome, reason, applied_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        )?
-        .execute(params![
-            log,
-            event.sequence,
-            event.intent.key,
-            event.intent.fingerprint,
-            outcome.as_str(),
-            reason,
-            now_ms,
-        ])?;
+    let inserted = tables.prepare_cached(INSERT)?.execute(params![
+        log,
+        event.sequence,
+        event.intent.key,
+        event.intent.fingerprint,
+        outcome.as_str(),
+        reason,
+        now_ms,
+    ])?;
     if inserted == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(inserted)) }
 }
 
