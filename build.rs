@@ -2,6 +2,8 @@
 
 use std::{env, error::Error, fs, path::Path};
 
+use prost_types::FileDescriptorSet;
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto/counterfoil");
     println!("cargo:rerun-if-changed=proto/google");
@@ -25,6 +27,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         .bytes(".counterfoil.v1")
         .btree_map(".counterfoil.v1")
         .extern_path(".google.rpc", "::tonic_types::pb")
+        .compile_fds(descriptors.clone())?;
+    served(descriptors, &Path::new(&out).join("served"))
+}
+
+/// The publisher's service once more, for its own server: with a message of Replay
+/// that carries stored bytes. All other messages are those generated above.
+fn served(mut descriptors: FileDescriptorSet, out: &Path) -> Result<(), Box<dyn Error>> {
+    descriptors.file.retain(|file| file.name() != "counterfoil/v1/receiver.proto");
+    fs::create_dir_all(out)?;
+    tonic_prost_build::configure()
+        .build_client(false)
+        .out_dir(out)
+        .extern_path(".google.rpc", "::tonic_types::pb")
+        .extern_path(".counterfoil.v1", "crate::proto::pb")
+        .extern_path(".counterfoil.v1.ReplayResponse", "crate::proto::stored::ReplayResponse")
         .compile_fds(descriptors)?;
     Ok(())
 }

@@ -73,6 +73,10 @@ pub const FRAME_EVENTS: usize = 512;
 pub const FRAME_BYTES: usize = 128 * 1024;
 /// No frame is larger than this.
 pub const MAX_FRAME_BYTES: usize = 1024 * 1024;
+/// Newest events that a log keeps in memory for the Replays that follow.
+pub const MAX_RECENT_EVENTS: usize = 8 * MAX_GROUP_EVENTS;
+/// The same in bytes of events.
+pub const MAX_RECENT_BYTES: usize = 4 * MAX_GROUP_BYTES;
 /// A quiet Replay says that it is alive this often.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 

@@ -8,6 +8,7 @@ pub mod inventory;
 pub mod limits;
 pub mod outcome;
 pub mod refusal;
+pub mod stored;
 pub mod wire;
 
 /// The messages and services of `counterfoil.v1`, generated from the `.proto` files.
@@ -18,4 +19,11 @@ pub mod pb {
     /// The compiled `.proto` files with their imports, for reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/counterfoil.bin"));
+}
+
+/// The publisher's service as it is served: a Replay answers with [`stored`] frames.
+#[cfg(feature = "publisher")]
+#[allow(missing_docs, clippy::all)] // generated
+pub mod served {
+    include!(concat!(env!("OUT_DIR"), "/served/counterfoil.v1.rs"));
 }

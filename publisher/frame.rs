@@ -1,6 +1,7 @@
 //! Stored events as frames of a Replay: filtered, in the form asked for, small
-//! enough. Pure.
+//! enough. In the form in which they are stored they are passed on as they are. Pure.
 
+use bytes::Bytes;
 use prost::Message as _;
 use uuid::Uuid;
 
@@ -9,8 +10,8 @@ use crate::proto::{
     chain::Cursor,
     event::Sequence,
     limits::*,
-    pb,
     refusal::Refusal,
+    stored::ReplayBatch,
     wire::{self, DataForm},
 };
 
@@ -27,7 +28,7 @@ pub struct Shape {
 #[derive(Debug)]
 pub struct Packed {
     /// In order. The last has the cursor at the last entry looked at.
-    pub batches: Vec<pb::ReplayBatch>,
+    pub batches: Vec<ReplayBatch>,
     /// The same cursor.
     pub cursor: Cursor,
     /// Events in the frames.
@@ -47,15 +48,14 @@ pub fn pack(
     left: Option<u64>,
 ) -> Result<Packed, Refusal> {
     let mut batches = Vec::new();
-    let (mut batch, mut bytes) = (pb::ReplayBatch::default(), 0);
+    let (mut batch, mut bytes) = (ReplayBatch::default(), 0);
+    batch.events.reserve(entries.len());
     let mut events = 0;
     let mut cursor = Cursor::beginning(log_id);
     for (sequence, entry) in (from..).zip(entries) {
-        let event = wire::decode_stored(entry.body.clone())
-            .map_err(|refusal| refusal.with("sequence", sequence))?;
-        if shape.types.is_empty() || shape.types.contains(&event.r#type) {
-            let event = shaped(event, entry, shape.form)?;
-            let length = event.encoded_len();
+        let shaped = shape.apply(entry).map_err(|refusal| refusal.with("sequence", sequence))?;
+        if let Some(event) = shaped {
+            let length = event.len();
             if bytes > 0 && bytes + length > FRAME_BYTES {
                 // A frame is full: it ends before this event.
                 batch.cursor = Some(wire::cursor_message(&cursor));
@@ -76,17 +76,28 @@ pub fn pack(
     Ok(Packed { batches, cursor, events })
 }
 
-/// An event in a form. A form that would not fit a frame gives way to the stored one.
-fn shaped(event: pb::Event, entry: &Entry, form: DataForm) -> Result<pb::Event, Refusal> {
-    if form == DataForm::Stored {
-        return Ok(event);
+impl Shape {
+    /// The event's bytes as they are sent; none: it is not asked for.
+    fn apply(&self, entry: &Entry) -> Result<Option<Bytes>, Refusal> {
+        let stored = self.form == DataForm::Stored;
+        if stored && self.types.is_empty() {
+            return Ok(Some(entry.body.clone()));
+        }
+        let event = wire::decode_stored(entry.body.clone())?;
+        if !self.types.is_empty() && !self.types.contains(&event.r#type) {
+            return Ok(None);
+        }
+        if stored {
+            return Ok(Some(entry.body.clone()));
+        }
+        let shaped = wire::in_form(event, self.form).encode_to_vec();
+        // Small numbers in long lists take several times their text's bytes. A form
+        // that would not fit a frame gives way to the stored one.
+        if self.form == DataForm::Json && shaped.len() > MAX_FRAME_BYTES - FRAME_BYTES {
+            return Ok(Some(entry.body.clone()));
+        }
+        Ok(Some(shaped.into()))
     }
-    let shaped = wire::in_form(event, form);
-    // Small numbers in long lists take several times their text's bytes.
-    if form == DataForm::Json && shaped.encoded_len() > MAX_FRAME_BYTES - FRAME_BYTES {
-        return wire::decode_stored(entry.body.clone());
-    }
-    Ok(shaped)
 }
 
 #[cfg(test)]
@@ -116,12 +127,12 @@ mod tests {
         Shape { types: types.iter().map(|&name| name.to_owned()).collect(), form }
     }
 
+    fn sequence(event: &Bytes) -> i64 {
+        wire::decode_stored(event.clone()).expect("an event").sequence()
+    }
+
     fn sequences(packed: &Packed) -> Vec<Vec<i64>> {
-        packed
-            .batches
-            .iter()
-            .map(|batch| batch.events.iter().map(|event| event.sequence()).collect())
-            .collect()
+        packed.batches.iter().map(|batch| batch.events.iter().map(sequence).collect()).collect()
     }
 
     #[test]

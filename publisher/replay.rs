@@ -24,8 +24,9 @@ use crate::proto::{
     chain::Cursor,
     event::Time,
     limits::*,
-    pb::{self, replay_response::Frame},
+    pb,
     refusal::{Reason, Refusal},
+    stored::{Frame, ReplayResponse},
     wire,
 };
 
@@ -69,7 +70,7 @@ impl From<Refusal> for End {
 pub async fn open(
     log: &Log,
     request: Request,
-) -> Result<impl Stream<Item = Result<pb::ReplayResponse, Status>> + Send + use<>, Refusal> {
+) -> Result<impl Stream<Item = Result<ReplayResponse, Status>> + Send + use<>, Refusal> {
     let (reader, start) = (Arc::clone(&log.reader), request.start);
     let (extent, cursor) = blocking(move || {
         let extent = reader.extent();
@@ -113,7 +114,7 @@ struct Replay {
     session: Option<Session>,
     /// The last event looked at.
     cursor: Cursor,
-    frames: mpsc::Sender<pb::ReplayResponse>,
+    frames: mpsc::Sender<ReplayResponse>,
     quiet_since: Instant,
 }
 
@@ -162,9 +163,12 @@ impl Replay {
     /// What follows the cursor, as much as fits about one frame; none at the head.
     async fn read(&self, left: Option<u64>) -> Result<Option<Packed>, End> {
         let (reader, cursor) = (Arc::clone(&self.reader), self.cursor);
+        let from = cursor.sequence + 1;
+        if let Some(entries) = reader.recent(from, FRAME_EVENTS, FRAME_BYTES) {
+            return Ok(Some(pack(cursor.log_id, from, &entries, &self.request.shape, left)?));
+        }
         let shape = self.request.shape.clone();
         let read = move || {
-            let from = cursor.sequence + 1;
             let entries = reader
                 .read(from, FRAME_EVENTS, FRAME_BYTES)
                 .map_err(|error| unreadable(error, cursor.sequence, &reader.extent()))?;
@@ -198,7 +202,7 @@ impl Replay {
     }
 
     async fn send(&mut self, frame: Frame) -> Result<(), End> {
-        let frame = pb::ReplayResponse { frame: Some(frame) };
+        let frame = ReplayResponse { frame: Some(frame) };
         let Replay { ending, session, frames, .. } = self;
         tokio::select! {
             biased;

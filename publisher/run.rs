@@ -17,7 +17,7 @@ use crate::{
     process::{self, Failure},
     proto::{
         limits::{MAX_CALLS, MAX_MESSAGE_BYTES},
-        pb::publisher_service_server::PublisherServiceServer,
+        served::publisher_service_server::PublisherServiceServer,
     },
 };
 

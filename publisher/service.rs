@@ -29,9 +29,10 @@ use crate::proto::{
     event::Sequence,
     limits::*,
     outcome::Report,
-    pb::{self, publisher_service_server::PublisherService, replay_request},
+    pb::{self, replay_request},
     refusal::Refusal,
-    wire,
+    served::publisher_service_server::PublisherService,
+    stored, wire,
 };
 
 /// `counterfoil.v1.PublisherService` over the logs of this process.
@@ -115,7 +116,7 @@ impl PublisherService for Service {
         }))
     }
 
-    type ReplayStream = Pin<Box<dyn Stream<Item = Result<pb::ReplayResponse, Status>> + Send>>;
+    type ReplayStream = Pin<Box<dyn Stream<Item = Result<stored::ReplayResponse, Status>> + Send>>;
 
     async fn replay(
         &self,

@@ -119,6 +119,10 @@ impl LogReader for Truncated {
         }
     }
 
+    fn recent(&self, _: Sequence, _: usize, _: usize) -> Option<Vec<Entry>> {
+        None
+    }
+
     fn read_stored(&self, from: Sequence, a: usize, b: usize) -> Result<Vec<Entry>, ReadError> {
         self.read(from, a, b)
     }

@@ -146,6 +146,19 @@ mod story {
         assert_eq!(read(99, 9, 99), []);
     }
 
+    pub fn the_newest_are_read_from_memory(subject: &mut dyn Subject) {
+        let reader = subject.log().reader();
+        assert_eq!(reader.recent(0, 9, 99), None);
+        subject.log().commit(&entries(0..5), 0).expect("stored");
+        subject.log().commit(&entries(5..8), 3).expect("stored");
+        let read = |from, most, bytes| reader.recent(from, most, bytes);
+        assert_eq!(read(4, 2, usize::MAX), Some(entries(4..6)));
+        assert_eq!(read(4, 9, 30), Some(entries(4..7)));
+        assert_eq!(read(7, 9, 0), Some(entries(7..8)), "the first is always given");
+        assert_eq!(read(8, 9, 99), None);
+        assert_eq!(read(2, 9, 99), None, "below the floor");
+    }
+
     pub fn the_floor_moves_with_or_without_entries(subject: &mut dyn Subject) {
         subject.log().commit(&entries(0..6), 0).expect("stored");
         subject.log().commit(&[], 2).expect("moved");
@@ -293,6 +306,7 @@ conformance! {
     a_new_log_is_empty
     order_is_kept_and_survives
     reads_stop_where_they_are_told
+    the_newest_are_read_from_memory
     the_floor_moves_with_or_without_entries
     an_emptied_log_goes_on_counting
     what_is_released_was_readable_and_is_gone
@@ -338,9 +352,15 @@ fn compare(model: &dyn LogReader, reader: &dyn LogReader) -> Result<(), TestCase
     for from in [0, expected.floor - 1, expected.floor, (expected.floor + expected.next) / 2] {
         for (most, bytes) in [(1, 0), (3, 300), (usize::MAX, usize::MAX)] {
             match (model.read(from, most, bytes), reader.read(from, most, bytes)) {
-                (Ok(expected), Ok(found)) => prop_assert_eq!(found, expected),
+                (Ok(expected), Ok(found)) => {
+                    prop_assert_eq!(&found, &expected);
+                    if let Some(recent) = reader.recent(from, most, bytes) {
+                        prop_assert_eq!(recent, found);
+                    }
+                }
                 (Err(expected), Err(found)) => {
                     prop_assert_eq!(found.to_string(), expected.to_string());
+                    prop_assert_eq!(reader.recent(from, most, bytes), None);
                 }
                 other => prop_assert!(false, "{:?}", other),
             }

@@ -171,6 +171,11 @@ impl LogReader for MemoryLog {
         state.read(state.floor, from, max_entries, max_bytes)
     }
 
+    fn recent(&self, from: Sequence, max_entries: usize, max_bytes: usize) -> Option<Vec<Entry>> {
+        let read = LogReader::read(self, from, max_entries, max_bytes).ok()?;
+        (!read.is_empty()).then_some(read)
+    }
+
     fn read_stored(
         &self,
         from: Sequence,

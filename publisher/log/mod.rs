@@ -13,6 +13,7 @@
 //! An engine stores bytes; it knows nothing of keys, types or fingerprints.
 
 pub mod memory;
+pub mod recent;
 pub mod segment;
 
 #[cfg(test)]
@@ -203,7 +204,8 @@ pub trait EventLog: Send {
     fn release(&mut self, range: Range<Sequence>) -> Result<(), CommitError>;
 }
 
-/// The reading side: any thread, any number. Blocking, short.
+/// The reading side: any thread, any number. Blocking, short; [`LogReader::extent`] and
+/// [`LogReader::recent`] wait for no disk.
 pub trait LogReader: Send + Sync {
     /// What the log holds now. Everything in it is on stable storage.
     fn extent(&self) -> Extent;
@@ -221,6 +223,10 @@ pub trait LogReader: Send + Sync {
         max_entries: usize,
         max_bytes: usize,
     ) -> Result<Vec<Entry>, ReadError>;
+
+    /// The same out of memory, at once: for who follows. None where the first of them
+    /// is not there any more, and from outside the log: then [`LogReader::read`] tells.
+    fn recent(&self, from: Sequence, max_entries: usize, max_bytes: usize) -> Option<Vec<Entry>>;
 
     /// The same, but also below the floor, as far as the storage there has not
     /// been released: for what is derived from the log and must outlive it.

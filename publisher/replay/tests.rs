@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::*;
@@ -16,7 +17,11 @@ use crate::{
 /// No test waits longer for what has to come.
 const SOON: Duration = Duration::from_secs(20);
 
-type Frames = std::pin::Pin<Box<dyn Stream<Item = Result<pb::ReplayResponse, Status>> + Send>>;
+type Frames = std::pin::Pin<Box<dyn Stream<Item = Result<ReplayResponse, Status>> + Send>>;
+
+fn decoded(event: &Bytes) -> pb::Event {
+    wire::decode_stored(event.clone()).expect("an event")
+}
 
 fn look() -> Request {
     Request {
@@ -49,7 +54,7 @@ async fn drain(frames: &mut Frames) -> (Vec<i64>, Option<Reason>) {
             None | Some(Ok(Frame::CaughtUp(_))) => return (sequences, None),
             Some(Err(status)) => return (sequences, reason_of(&status)),
             Some(Ok(Frame::Batch(batch))) => {
-                sequences.extend(batch.events.iter().map(pb::Event::sequence));
+                sequences.extend(batch.events.iter().map(|event| decoded(event).sequence()));
             }
             Some(Ok(Frame::Started(_) | Frame::Heartbeat(_))) => {}
         }
@@ -68,7 +73,7 @@ async fn a_look_starts_sends_all_has_caught_up_and_ends() {
     let caught_up = loop {
         match next(&mut frames).await {
             Some(Ok(Frame::Batch(batch))) => {
-                for event in &batch.events {
+                for event in batch.events.iter().map(decoded) {
                     let print = event.fingerprint.as_ref().try_into().expect("32 bytes");
                     cursor = cursor.advance(&print, &event.key);
                     assert_eq!(event.sequence(), cursor.sequence);

@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    super::{Entry, Extent, LogReader, ReadError},
+    super::{Entry, Extent, LogReader, ReadError, recent::Recent},
     format::{self, FRAME_HEADER_BYTES, FileHeader, FrameHeader},
 };
 use crate::proto::{chain::Chain, event::Sequence};
@@ -32,6 +32,8 @@ pub struct State {
     pub extent: Extent,
     /// Oldest first, never empty; the last is the one that grows.
     pub segments: VecDeque<Segment>,
+    /// The newest entries.
+    pub recent: Recent,
 }
 
 /// One file of the log, as far as it is committed.
@@ -224,6 +226,12 @@ impl LogReader for Reader {
         max_bytes: usize,
     ) -> Result<Vec<Entry>, ReadError> {
         self.read_from(State::first, from, max_entries, max_bytes)
+    }
+
+    fn recent(&self, from: Sequence, max_entries: usize, max_bytes: usize) -> Option<Vec<Entry>> {
+        let state = self.state();
+        let retained = from >= state.extent.floor;
+        retained.then(|| state.recent.read(from, max_entries, max_bytes))?
     }
 
     fn chain_at(&self, sequence: Sequence) -> Result<Chain, ReadError> {

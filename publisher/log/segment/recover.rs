@@ -8,7 +8,7 @@ use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{
-    super::{Extent, OpenError},
+    super::{Extent, OpenError, recent::Recent},
     format::{self, BadHeader, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, FrameHeader},
     meta,
     reader::{Segment, State, Window},
@@ -105,7 +105,10 @@ pub fn look(dir: &Path, log_id: Uuid) -> Result<Found, OpenError> {
         return Err(corrupt(dir, newest.next, format!("the floor {floor} lies beyond the end")));
     }
     let extent = Extent { log_id, floor, next: newest.next, head_chain, bytes: 0 };
-    Ok(Found { state: State { extent, segments: segments.into() }, torn })
+    Ok(Found {
+        state: State { extent, segments: segments.into(), recent: Recent::new(extent.next) },
+        torn,
+    })
 }
 
 /// Copies a log into new files in another directory, durably: all that counts

@@ -181,6 +181,7 @@ impl EventLog for SegmentLog {
 
         let mut state = self.shared.change();
         state.last().push(&header);
+        state.recent.push(entries);
         state.extent = Extent {
             floor,
             next,
