@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use prost_types::Timestamp;
 
+use crate::bench::Group;
+
 /// Publishes events, looks at logs and receivers.
 #[derive(Debug, Parser)]
 #[command(name = "counterfoil", version, propagate_version = true)]
@@ -29,8 +31,11 @@ pub enum Command {
     Health(Health),
     /// Run the pair on example data, kill the receiver on the way, compare totals
     Demo(Demo),
-    /// Measure how fast events can be published here
+    /// Measure how fast each stage is here, beside the limits of its parts
     Bench(Bench),
+    /// A part of `bench`
+    #[command(hide = true)]
+    BenchLimit(BenchLimit),
 }
 
 /// Which log of which publisher.
@@ -163,29 +168,73 @@ pub struct Demo {
     pub events: PathBuf,
 }
 
-/// Measure how fast events can be published here.
+/// Measure how fast each stage is here, beside the limits of its parts.
 ///
-/// Starts `publisher`, which stands beside this program, with its default
-/// configuration on a free port and in a temporary directory; everything is gone
-/// afterwards. Events have payloads of 100 bytes and UUIDv7 keys; each counts
-/// once its receipt is there, and so is on stable storage. The ways to publish
-/// take turns, in several rounds, each round with a new publisher; the figures
-/// are medians of the rounds.
+/// Starts `publisher` and `receiver`, which stand beside this program, with their
+/// default configuration on free ports and in a temporary directory; everything is
+/// gone afterwards. Events are adjustments of stock with UUIDv7 keys and payloads
+/// of 100 and 1,024 bytes. In each round, for each size, the limits of disk, SQLite
+/// and tonic are measured, a new log is filled, and the stages take their turns on
+/// it; the figures are medians of the rounds, ratios are those within a round.
 #[derive(Debug, Clone, Args)]
 #[command(verbatim_doc_comment)]
 pub struct Bench {
     /// Where the temporary directory is made; default: where the system makes them.
-    /// Has to be on a disk
+    /// Has to be on a disk, with about 3 GiB free
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Shorter turns: 0.4 s in place of 2 s
+    /// Shorter turns, and fewer events: about a minute for a round
     #[arg(long)]
     pub quick: bool,
     /// Rounds
     #[arg(long, value_name = "N", default_value_t = 5,
           value_parser = clap::value_parser!(u16).range(1..))]
     pub rounds: u16,
+    /// Only these stages, with commas between them
+    #[arg(long, value_name = "STAGES", value_delimiter = ',')]
+    pub only: Vec<Group>,
+    /// Events, and keys, in the log before the stages take their turns; default:
+    /// 1,000,000, with --quick 100,000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub events: Option<u64>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// A part that is measured in a process of its own.
+#[derive(Debug, Clone, Args)]
+pub struct BenchLimit {
+    /// Which.
+    #[command(subcommand)]
+    pub limit: Limit,
+}
+
+/// Which part.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Limit {
+    /// Serve canned answers
+    Echo {
+        /// Bytes of a payload
+        #[arg(long)]
+        payload: usize,
+    },
+    /// Append and sync
+    Disk {
+        /// Bytes of one append
+        #[arg(long)]
+        bytes: usize,
+        /// Events that they stand for
+        #[arg(long)]
+        events: u64,
+        /// For so long
+        #[arg(long)]
+        millis: u64,
+    },
+    /// Run the receiver's statements
+    Sqlite {
+        /// Events
+        #[arg(long)]
+        events: u64,
+    },
 }

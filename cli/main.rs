@@ -36,6 +36,7 @@ async fn main() -> ExitCode {
         Command::Receipt(arguments) => receipt::run(arguments).await,
         Command::Health(arguments) => health::run(arguments).await,
         Command::Bench(arguments) => bench::run(arguments).await,
+        Command::BenchLimit(arguments) => bench::limits::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
     };
     match ended {

@@ -11,7 +11,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
     process::{Child, Command},
     signal::unix::{SignalKind, signal},
 };
@@ -34,6 +34,8 @@ pub enum Service {
     Publisher,
     /// Applies the events.
     Receiver,
+    /// Stands in for a part of the two, with nothing behind it: this program itself.
+    StandIn,
 }
 
 impl Service {
@@ -41,6 +43,7 @@ impl Service {
         match self {
             Service::Publisher => "publisher",
             Service::Receiver => "receiver",
+            Service::StandIn => "stand-in",
         }
     }
 }
@@ -55,6 +58,8 @@ pub struct Pair {
     directory: PathBuf,
     publisher: Option<Running>,
     receiver: Option<Running>,
+    /// Measures by itself, and says at its end what.
+    measuring: Option<Child>,
 }
 
 impl Pair {
@@ -67,7 +72,7 @@ impl Pair {
         fs::create_dir(&directory).map_err(|error| {
             Failure::Runtime(format!("{}: cannot be made: {error}", directory.display()))
         })?;
-        Ok(Pair { directory, publisher: None, receiver: None })
+        Ok(Pair { directory, publisher: None, receiver: None, measuring: None })
     }
 
     /// Starts the publisher on a free port and waits until it listens.
@@ -75,8 +80,22 @@ impl Pair {
     /// # Errors
     /// [`Failure::Runtime`] when it does not come up.
     pub async fn start_publisher(&mut self) -> Result<(), Failure> {
+        self.start_publisher_with(None).await
+    }
+
+    /// The same with a configuration file, which is the text given.
+    ///
+    /// # Errors
+    /// [`Failure::Runtime`] when it does not come up.
+    pub async fn start_publisher_with(&mut self, settings: Option<&str>) -> Result<(), Failure> {
         let mut command = self.command(Service::Publisher)?;
         command.arg("--data-dir").arg(self.directory.join("log"));
+        if let Some(settings) = settings {
+            let path = self.directory.join("publisher.toml");
+            fs::write(&path, settings)
+                .map_err(|error| Failure::Runtime(format!("{}: {error}", path.display())))?;
+            command.arg("--config").arg(path);
+        }
         self.publisher = Some(start(Service::Publisher, command).await?);
         Ok(())
     }
@@ -100,13 +119,46 @@ impl Pair {
         Ok(())
     }
 
+    /// Starts a stand-in for the publisher: this program, with these arguments. It is
+    /// asked for as the publisher is.
+    ///
+    /// # Errors
+    /// [`Failure::Runtime`] when it does not come up.
+    pub async fn start_stand_in(&mut self, arguments: &[&str]) -> Result<(), Failure> {
+        let mut command = self.command(Service::StandIn)?;
+        command.args(arguments);
+        self.publisher = Some(start(Service::StandIn, command).await?);
+        Ok(())
+    }
+
+    /// Runs this program with these arguments in the directory, and returns what it prints.
+    ///
+    /// # Errors
+    /// [`Failure::Runtime`] when it does not end with exit code 0.
+    pub async fn measure(&mut self, arguments: &[&str]) -> Result<String, Failure> {
+        let failed = |what: String| Failure::Runtime(format!("{}: {what}", arguments.join(" ")));
+        let mut command = self.command(Service::StandIn)?;
+        command.args(arguments).current_dir(&self.directory);
+        let child = self.measuring.insert(command.spawn().map_err(|e| failed(e.to_string()))?);
+        let mut text = String::new();
+        if let Some(mut stdout) = child.stdout.take() {
+            stdout.read_to_string(&mut text).await.map_err(|error| failed(error.to_string()))?;
+        }
+        let ended = child.wait().await.map_err(|error| failed(error.to_string()))?;
+        self.measuring = None;
+        if ended.success() { Ok(text) } else { Err(failed(ended.to_string())) }
+    }
+
     /// A service that stands beside this program, without anything of our environment that would
     /// configure it, and with its log in a file.
     fn command(&self, service: Service) -> Result<Command, Failure> {
         let name = service.name();
         let wrong = |what: String| Failure::Runtime(what);
         let own = env::current_exe().map_err(|error| wrong(error.to_string()))?;
-        let program = own.with_file_name(name);
+        let program = match service {
+            Service::StandIn => own,
+            _ => own.with_file_name(name),
+        };
         if !program.is_file() {
             return Err(wrong(format!(
                 "{} is missing; build all programs: cargo build --release --bins",
@@ -124,12 +176,10 @@ impl Pair {
                 command.env_remove(variable);
             }
         }
-        command
-            .args(["--listen", "127.0.0.1:0"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .kill_on_drop(true);
+        if service != Service::StandIn {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
         Ok(command)
     }
 
@@ -145,6 +195,11 @@ impl Pair {
     /// The publisher's process, while it runs.
     pub fn publisher_pid(&self) -> Option<u32> {
         self.publisher.as_ref().and_then(|running| running.child.id())
+    }
+
+    /// The receiver's process, while it runs.
+    pub fn receiver_pid(&self) -> Option<u32> {
+        self.receiver.as_ref().and_then(|running| running.child.id())
     }
 
     /// Where the receiver listens.
@@ -171,7 +226,7 @@ impl Pair {
     /// [`Failure::Runtime`] when it takes too long, or ends other than with exit code 0.
     pub async fn stop(&mut self, service: Service) -> Result<(), Failure> {
         let running = match service {
-            Service::Publisher => &mut self.publisher,
+            Service::Publisher | Service::StandIn => &mut self.publisher,
             Service::Receiver => &mut self.receiver,
         };
         let pid = running
@@ -194,11 +249,14 @@ impl Pair {
         for running in [self.receiver.take(), self.publisher.take()].iter_mut().flatten() {
             let _ = running.child.kill().await; // it may have ended already
         }
+        if let Some(mut child) = self.measuring.take() {
+            let _ = child.kill().await; // likewise
+        }
     }
 
     /// Shows the last lines that each service has logged.
     pub fn show_logs(&self) {
-        for service in [Service::Publisher, Service::Receiver] {
+        for service in [Service::Publisher, Service::Receiver, Service::StandIn] {
             let text = fs::read_to_string(self.log(service)).unwrap_or_default();
             let lines: Vec<_> = text.lines().collect();
             for line in lines.iter().skip(lines.len().saturating_sub(10)) {

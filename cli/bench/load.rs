@@ -9,27 +9,18 @@ use std::{
 use counterfoil::{
     client::Publisher,
     proto::{
-        pb::{
-            NewEvent, PublishRequest, new_event::Data,
-            publisher_service_client::PublisherServiceClient,
-        },
+        pb::{PublishRequest, publisher_service_client::PublisherServiceClient},
         refusal::status_of,
     },
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 use tonic::transport::Channel;
 
+use super::events::Events;
 use crate::{
     failure::{Failure, explain},
     link,
 };
-
-/// 100 bytes of JSON.
-const PAYLOAD: &str = concat!(
-    r#"{"item":"camera","place":"shelf 7","delta":3,"note":"#,
-    r#""counted by hand on a quiet afternoon in March"}"#
-);
-const SUBJECTS: usize = 1_000;
 
 /// How events are published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +32,19 @@ pub enum Load {
     /// One caller with many unanswered on one PublishStream.
     Stream,
 }
+
+/// The ways to publish that are measured.
+pub const WAYS: [Way; 5] = [
+    Way { load: Load::Unary, in_flight: 1 },
+    Way { load: Load::Unary, in_flight: 16 },
+    Way { load: Load::Unary, in_flight: 128 },
+    CALLERS,
+    STREAM,
+];
+/// What a service would use that has several callers.
+pub const CALLERS: Way = Way { load: Load::Client, in_flight: 128 };
+/// What a service would use that has one source.
+pub const STREAM: Way = Way { load: Load::Stream, in_flight: 1_024 };
 
 /// How, and with how many events unanswered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,12 +68,16 @@ impl fmt::Display for Way {
 }
 
 impl Way {
-    /// Publishes to `url` for so long; returns how many receipts came within how
-    /// much time.
+    /// Publishes to `url` for so long; returns how many receipts came within how much time.
     ///
     /// # Errors
     /// [`Failure::Runtime`] when an event is not accepted.
-    pub async fn run(self, url: &str, turn: Duration) -> Result<(u64, Duration), Failure> {
+    pub async fn run(
+        self,
+        url: &str,
+        events: &Events,
+        turn: Duration,
+    ) -> Result<(u64, Duration), Failure> {
         let started = Instant::now();
         let until = started + turn;
         let mut callers = JoinSet::new();
@@ -77,12 +85,12 @@ impl Way {
             Load::Unary => {
                 let client = link::publisher(url)?;
                 for caller in 0..self.in_flight {
-                    let mut client = client.clone();
+                    let (mut client, events) = (client.clone(), events.clone());
                     callers.spawn(async move {
                         let mut count = 0;
                         while Instant::now() < until {
                             client
-                                .publish(request(caller))
+                                .publish(events.request(caller, 1))
                                 .await
                                 .map_err(|status| explain(&status))?;
                             count += 1;
@@ -94,11 +102,12 @@ impl Way {
             Load::Client => {
                 let publisher = connect(url)?;
                 for caller in 0..self.in_flight {
-                    let publisher = publisher.clone();
+                    let (publisher, events) = (publisher.clone(), events.clone());
                     callers.spawn(async move {
                         let mut count = 0;
                         while Instant::now() < until {
-                            publisher.publish(event(caller)).await.map_err(|e| e.to_string())?;
+                            let event = events.make(caller);
+                            publisher.publish(event).await.map_err(|e| e.to_string())?;
                             count += 1;
                         }
                         Ok(count)
@@ -106,7 +115,8 @@ impl Way {
                 }
             }
             Load::Stream => {
-                callers.spawn(stream(link::publisher(url)?, self.in_flight, until));
+                let made = Made::until(events, until);
+                callers.spawn(stream(link::publisher(url)?, self.in_flight, made));
             }
         }
         let mut count = 0;
@@ -118,16 +128,57 @@ impl Way {
     }
 }
 
-async fn stream(
+/// Requests as they are made, one after the other.
+pub struct Made {
+    events: Events,
+    /// Events in each.
+    per_request: usize,
+    until: Option<Instant>,
+    left: usize,
+    turn: usize,
+}
+
+impl Made {
+    /// Of one event each, until then.
+    fn until(events: &Events, until: Instant) -> Self {
+        let events = events.clone();
+        Made { events, per_request: 1, until: Some(until), left: usize::MAX, turn: 0 }
+    }
+
+    /// Of several events each, so many in all.
+    pub fn counted(events: &Events, per_request: usize, count: usize) -> Self {
+        Made { events: events.clone(), per_request, until: None, left: count, turn: 0 }
+    }
+}
+
+impl Iterator for Made {
+    type Item = PublishRequest;
+
+    fn next(&mut self) -> Option<PublishRequest> {
+        if self.left == 0 || self.until.is_some_and(|until| Instant::now() >= until) {
+            return None;
+        }
+        let count = self.per_request.min(self.left);
+        let request = self.events.request(self.turn, count);
+        (self.left, self.turn) = (self.left - count, self.turn + count);
+        Some(request)
+    }
+}
+
+/// Sends requests on one PublishStream; returns the receipts that came.
+///
+/// # Errors
+/// One line for a person.
+pub async fn stream(
     mut client: PublisherServiceClient<Channel>,
     in_flight: usize,
-    until: Instant,
+    made: Made,
 ) -> Result<u64, String> {
     let room = Arc::new(Semaphore::new(in_flight));
     let requests =
-        futures_util::stream::unfold((Arc::clone(&room), 0), move |(room, n)| async move {
+        futures_util::stream::unfold((Arc::clone(&room), made), |(room, mut made)| async move {
             room.acquire().await.ok()?.forget();
-            (Instant::now() < until).then(|| (request(n), (room, n + 1)))
+            made.next().map(|request| (request, (room, made)))
         });
     let answers = client.publish_stream(requests).await.map_err(|status| explain(&status))?;
     let (mut answers, mut count) = (answers.into_inner(), 0);
@@ -135,7 +186,7 @@ async fn stream(
         if let Some(error) = answer.error {
             return Err(explain(&status_of(&error)));
         }
-        count += 1;
+        count += answer.receipts.len() as u64;
         room.add_permits(1);
     }
     Ok(count)
@@ -145,27 +196,14 @@ fn connect(url: &str) -> Result<Publisher, Failure> {
     Publisher::connect(url).map_err(|error| Failure::Usage(error.to_string()))
 }
 
-fn request(subject: usize) -> PublishRequest {
-    PublishRequest { log: String::new(), events: vec![event(subject)] }
-}
-
-fn event(subject: usize) -> NewEvent {
-    NewEvent {
-        key: uuid::Uuid::now_v7().to_string(),
-        r#type: "bench.published".to_owned(),
-        subject: format!("subject-{}", subject % SUBJECTS),
-        data: Some(Data::JsonText(PAYLOAD.to_owned())),
-        ..NewEvent::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_payload_is_what_the_table_says() {
-        assert_eq!(PAYLOAD.len(), 100);
-        assert!(serde_json::from_str::<serde_json::Value>(PAYLOAD).is_ok());
+    fn as_many_events_are_made_as_were_asked_for() {
+        let made = Made::counted(&Events::of(100), 100, 250);
+        let sizes: Vec<_> = made.map(|request| request.events.len()).collect();
+        assert_eq!(sizes, [100, 100, 50]);
     }
 }

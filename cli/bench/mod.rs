@@ -1,100 +1,88 @@
-//! `counterfoil bench`: how fast events can be published on this machine, the
-//! ways to publish side by side.
+//! `counterfoil bench`: what every stage does on this machine, beside what its
+//! parts do with nothing behind them.
 
 mod cpu;
+mod events;
+mod figure;
+mod latency;
+pub mod limits;
 mod load;
 mod machine;
+mod memory;
+mod meter;
+mod round;
+mod stages;
 mod table;
 
-use std::{path::Path, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
-use self::{
-    load::{Load, Way},
-    table::{Table, Turn},
-};
-use crate::{
-    arguments,
-    failure::Failure,
-    output::say,
-    process::{Pair, Service, told_to_end},
-};
+pub use self::figure::Group;
+use self::{events::Events, table::Table};
+use crate::{arguments, failure::Failure, output::say};
 
-/// What is measured, in the order of the table.
-const WAYS: [Way; 5] = [
-    Way { load: Load::Unary, in_flight: 1 },
-    Way { load: Load::Unary, in_flight: 16 },
-    BASE,
-    Way { load: Load::Client, in_flight: 128 },
-    Way { load: Load::Stream, in_flight: 1024 },
-];
-/// What the others are compared with.
-const BASE: Way = Way { load: Load::Unary, in_flight: 128 };
+/// Sizes of payloads, in bytes.
+const PAYLOADS: [usize; 2] = [100, 1_024];
+/// Events, and keys, that are retained while the product is measured.
+const EVENTS: u64 = 1_000_000;
+const QUICK_EVENTS: u64 = 100_000;
 
-/// How long each way has its turn in a round.
-const TURN: Duration = Duration::from_secs(2);
-const QUICK_TURN: Duration = Duration::from_millis(400);
-/// How long each way runs before it is measured.
-const WARM_UP: Duration = Duration::from_millis(100);
+/// How much is measured.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Which stages.
+    groups: Vec<Group>,
+    /// Events in the log before the first stage.
+    events: u64,
+    /// How long a stage has its turn in a round, where time bounds it.
+    turn: Duration,
+    /// How long publishing goes on before it is measured.
+    warm_up: Duration,
+}
+
+impl Plan {
+    fn of(arguments: &arguments::Bench) -> Self {
+        let turn = Duration::from_millis(if arguments.quick { 200 } else { 800 });
+        let events = if arguments.quick { QUICK_EVENTS } else { EVENTS };
+        Plan {
+            groups: arguments.only.clone(),
+            events: arguments.events.unwrap_or(events),
+            turn,
+            warm_up: turn / 8,
+        }
+    }
+
+    /// Whether these stages are asked for.
+    fn has(&self, group: Group) -> bool {
+        self.groups.is_empty() || self.groups.contains(&group)
+    }
+
+    fn events_of(&self, payload: usize) -> Events {
+        Events::of(payload)
+    }
+}
 
 /// Measures and prints.
 ///
 /// # Errors
 /// [`Failure::Usage`] for a directory that is on no disk; [`Failure::Runtime`]
-/// when the publisher does not run, or does not accept an event.
+/// when a service does not run, or an event is not accepted, or not applied once.
 pub async fn run(arguments: arguments::Bench) -> Result<ExitCode, Failure> {
     if cfg!(debug_assertions) {
         eprintln!("built without optimisation: the figures of such a build say little");
     }
+    let plan = Plan::of(&arguments);
     let within = arguments.dir.unwrap_or_else(std::env::temp_dir);
     let machine = machine::describe(&within)?;
-    let turn = if arguments.quick { QUICK_TURN } else { TURN };
-    let mut turns = Vec::new();
+    let mut rounds = Vec::new();
     for number in 1..=arguments.rounds {
         eprintln!("round {number} of {}", arguments.rounds);
-        turns.push(round(&within, turn).await?);
+        rounds.push(round::run(&within, &plan).await?);
     }
-    let table = Table::new(machine, turn, &turns);
+    let table = Table::new(machine, &plan, &rounds);
     if arguments.json {
         say(table.json());
     } else {
         say(table);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Each way once, with a publisher of their own.
-async fn round(within: &Path, turn: Duration) -> Result<Vec<(Way, Turn)>, Failure> {
-    let mut pair = Pair::new(within)?;
-    let turns = tokio::select! {
-        turns = turns(&mut pair, turn) => turns,
-        name = told_to_end() => Err(Failure::Runtime(format!("ended by {name}"))),
-    };
-    // Whatever came of it: no process and no file is left behind.
-    pair.kill().await;
-    turns
-}
-
-async fn turns(pair: &mut Pair, turn: Duration) -> Result<Vec<(Way, Turn)>, Failure> {
-    pair.start_publisher().await?;
-    let mut turns = Vec::new();
-    for way in WAYS {
-        turns.push((way, measure(pair, way, turn).await?));
-    }
-    pair.stop(Service::Publisher).await?;
-    Ok(turns)
-}
-
-async fn measure(pair: &Pair, way: Way, turn: Duration) -> Result<Turn, Failure> {
-    let gone = || Failure::Runtime("the publisher has ended".to_owned());
-    let (url, publisher) = (pair.publisher_url(), pair.publisher_pid().ok_or_else(gone)?);
-    let client = std::process::id();
-    way.run(&url, WARM_UP).await?;
-    let before = (cpu::spent(publisher)?, cpu::spent(client)?);
-    let (events, elapsed) = way.run(&url, turn).await?;
-    Ok(Turn {
-        events,
-        elapsed,
-        publisher_cpu: cpu::spent(publisher)?.saturating_sub(before.0),
-        client_cpu: cpu::spent(client)?.saturating_sub(before.1),
-    })
 }
