@@ -19,7 +19,9 @@ CREATE TABLE counterfoil_ledger (
     sequence    INTEGER NOT NULL CHECK (sequence >= 0),
     key         TEXT    NOT NULL,
     fingerprint BLOB    NOT NULL CHECK (length(fingerprint) = 32),
-    outcome     TEXT    NOT NULL CHECK (outcome IN ('APPLIED', 'IGNORED', 'REJECTED', 'DUPLICATE')),
+    outcome     TEXT    NOT NULL  -- not IN: SQLite would build a table of the words for each row
+        CHECK (outcome = 'APPLIED' OR outcome = 'IGNORED' OR outcome = 'REJECTED'
+            OR outcome = 'DUPLICATE'),
     reason      TEXT,              -- why, for REJECTED
     result      TEXT,              -- what the projection gave, JSON
     applied_at  INTEGER NOT NULL,  -- milliseconds since the Unix epoch, by the receiver's clock
