@@ -66,6 +66,11 @@ pub const MAX_REASON_BYTES: usize = 256;
 pub const MAX_RESULT_BYTES: usize = 16 * 1024;
 /// Most bytes of the outcomes of one Ack, reasons and results together.
 pub const MAX_ACK_OUTCOME_BYTES: usize = 1024 * 1024;
+/// Outcomes that a receiver keeps in memory until they are reported; more are read
+/// from its ledger.
+pub const MAX_UNREPORTED_OUTCOMES: usize = 8 * MAX_ACK_OUTCOMES;
+/// Bytes of their reasons and results.
+pub const MAX_UNREPORTED_BYTES: usize = 2 * MAX_ACK_OUTCOME_BYTES;
 
 /// A Replay frame is closed once it holds this many events.
 pub const FRAME_EVENTS: usize = 512;
@@ -137,6 +142,8 @@ const _: () = {
             < MAX_FRAME_BYTES
     );
     assert!(MAX_FRAME_BYTES <= MAX_MESSAGE_BYTES);
+    // A commit of nothing but outcomes is kept until the Ack after it.
+    assert!(MAX_UNREPORTED_OUTCOMES > MAX_COMMIT_EVENTS);
     assert!(CONNECTION_WINDOW_BYTES > STREAM_WINDOW_BYTES);
     assert!(LINGER.as_millis() < DRAIN.as_millis());
     assert!(RECEIVE_QUEUE_FRAMES * FRAME_EVENTS >= 2 * MAX_COMMIT_EVENTS);

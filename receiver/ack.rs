@@ -1,8 +1,10 @@
 //! Acks out: tells the publisher the committed cursor, one call at a time,
 //! always the newest, and what came of the events up to it. It follows the commit
 //! and never holds it up; it is repeated at every connect and while it is
-//! unconfirmed. What is reported is read from the ledger, from where the
-//! publisher says that it lacks it: nothing that a kill could take along.
+//! unconfirmed. What is reported starts where the publisher says that it lacks it, and
+//! is what the last commits have handed over; of what was committed before them, by a
+//! process that was killed or while reports did not get through, it is read from the
+//! ledger: nothing is lost that a kill could take along.
 
 use std::{sync::Arc, time::Duration};
 
@@ -56,9 +58,9 @@ pub struct Acks {
     pub log: String,
     /// This receiver's name.
     pub name: String,
-    /// Where the ledger is read.
+    /// Where the ledger is read, as far as that is needed.
     pub readers: Readers,
-    /// Where the committed cursor is read and the confirmed one written.
+    /// Where the committed cursor and what it brought is read, and the confirmed one written.
     pub board: Arc<Board>,
     /// The open Replay, if any.
     pub session: watch::Receiver<Option<Session>>,
@@ -210,6 +212,9 @@ impl Acks {
     }
 
     async fn report(&self, after: Sequence, until: Sequence) -> Option<Report> {
+        if let Some(report) = self.board.recent().report(after, until) {
+            return Some(report);
+        }
         let log = self.log.clone();
         let read = self.readers.read(move |tables| ledger::report(tables, &log, after, until));
         read.await.ok() // why not has been logged

@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    decide::{Misfit, Step, place},
+    decide::{Misfit, Step},
     status::{Board, EventName, Failure},
     store::trouble::{self, Trouble},
     transaction::{Committed, EventFault},
@@ -27,7 +27,7 @@ use super::{
 use crate::proto::{
     backoff::backoff,
     chain::Cursor,
-    event::{Event, Time},
+    event::Time,
     limits::{MAX_COMMIT_BYTES, MAX_COMMIT_EVENTS},
 };
 
@@ -41,14 +41,13 @@ const IDLE: Duration = Duration::from_secs(2);
 /// What the apply thread is handed.
 #[derive(Debug)]
 pub enum Work {
-    /// Events of a stream, checked.
+    /// A frame's events, checked and put in their places.
     Frame {
         /// The number of the stream; frames of an older one are dropped.
         stream: u64,
-        /// In order. May be empty: then `cursor` alone is held against ours.
-        events: Vec<Event>,
-        /// The publisher's cursor after them.
-        cursor: Cursor,
+        /// They follow those of the stream's frames before, and its first ones follow
+        /// the answer to its [`Work::Resume`].
+        placed: Result<Vec<Step>, Misfit>,
     },
     /// A new stream is about to be opened: where from?
     Resume(oneshot::Sender<Option<Cursor>>),
@@ -73,8 +72,6 @@ pub struct Apply {
     ending: CancellationToken,
     /// For waiting with a bound.
     runtime: Handle,
-    /// The cursor once everything taken so far is committed.
-    tail: Option<Cursor>,
     /// The stream that left something out; none of its frames is taken any more.
     refused: Option<u64>,
     /// Gaps in a row.
@@ -106,7 +103,6 @@ impl Apply {
         ending: CancellationToken,
     ) -> Self {
         Apply {
-            tail: writer.committed(),
             writer,
             board,
             streams,
@@ -145,9 +141,8 @@ impl Apply {
                 }
             }
             if let Some(answer) = resume {
-                self.tail = self.writer.committed();
                 // Without a receiver nobody wants to know.
-                let _ = answer.send(self.tail);
+                let _ = answer.send(self.writer.committed());
             }
         }
         self.close()
@@ -180,20 +175,18 @@ impl Apply {
         work: Work,
         pending: &mut VecDeque<Step>,
     ) -> Option<oneshot::Sender<Option<Cursor>>> {
-        let (stream, events, cursor) = match work {
+        let (stream, placed) = match work {
             Work::Resume(answer) => return Some(answer),
-            Work::Frame { stream, events, cursor } => (stream, events, cursor),
+            Work::Frame { stream, placed } => (stream, placed),
         };
         let outdated = stream != self.streams.newest.load(Ordering::Acquire);
         if self.halted || outdated || self.refused == Some(stream) {
             return None;
         }
-        let tail = self.tail.unwrap_or_else(|| Cursor::beginning(cursor.log_id));
-        match place(tail, events, &cursor) {
-            Ok((steps, after)) => {
-                if after.sequence > tail.sequence {
+        match placed {
+            Ok(steps) => {
+                if steps.iter().any(|step| matches!(step, Step::Next { .. })) {
                     self.gaps = 0;
-                    self.tail = Some(after);
                 }
                 pending.extend(steps);
             }
@@ -275,7 +268,7 @@ impl Apply {
             self.may_go_on()?;
             let error = match self.writer.attempt(steps) {
                 Ok(group) => {
-                    self.tell(&group);
+                    self.tell(group);
                     return Ok(Ok(()));
                 }
                 Err(Failed::Event(why)) => return Ok(Err(why)),
@@ -311,10 +304,10 @@ impl Apply {
     }
 
     /// From here on a commit is known to others, and acknowledged.
-    fn tell(&mut self, group: &Committed) {
+    fn tell(&mut self, group: Committed) {
         self.board.recovered();
         let Some(cursor) = group.cursor else { return };
-        self.board.note_commit(cursor, group.outcomes, group.event_time);
+        self.board.note_commit(cursor, group.outcomes, group.told, group.event_time);
         self.idle = false;
         if let Err(error) = self.writer.after_commit() {
             self.checkpoint_failed(&error);

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::json;
 
-use super::projection::{Applied, DeclaredQuery, Fault, Projection};
+use super::projection::{Applied, DeclaredQuery, Fault, Projection, Tables};
 use crate::proto::{
     event::{Event, Intent},
     inventory::{self, Movement},
@@ -41,7 +41,7 @@ impl Projection for Inventory {
         )
     }
 
-    fn apply(&self, tables: &Connection, event: &Event) -> Result<Applied, Fault> {
+    fn apply(&self, tables: &Tables<'_>, event: &Event) -> Result<Applied, Fault> {
         let intent = &event.intent;
         match inventory::read(intent)
             .map_err(|unreadable| Fault::Payload(unreadable.to_string()))?
@@ -83,24 +83,27 @@ pub const ADJUST: &str = "INSERT INTO stock (item, available, version) VALUES (?
  SET available = available + excluded.available, version = version + 1";
 /// Adds to the total of all items: delta.
 pub const ADD_TO_TOTAL: &str = "UPDATE total SET total = total + ?1";
+const FIND: &str = "SELECT available, version FROM stock WHERE item = ?1";
+const TAKE: &str = "UPDATE stock SET available = ?2, version = ?3 WHERE item = ?1";
+const RESERVE: &str = "INSERT INTO reservation (key, task, item, quantity) VALUES (?1, ?2, ?3, ?4)";
 
 /// May leave less than nothing: it states what was found.
-fn adjust(tables: &Connection, item: &str, delta: i64) -> Result<Applied, Fault> {
+fn adjust(tables: &Tables<'_>, item: &str, delta: i64) -> Result<Applied, Fault> {
     // STRICT columns refuse what would no longer be an integer, so overflow is a fault.
-    tables.prepare_cached(ADJUST)?.execute(params![item, delta])?;
-    tables.prepare_cached(ADD_TO_TOTAL)?.execute([delta])?;
+    tables.statement(ADJUST)?.execute(params![item, delta])?;
+    tables.statement(ADD_TO_TOTAL)?.execute([delta])?;
     Ok(Applied::Done(None))
 }
 
 fn reserve(
-    tables: &Connection,
+    tables: &Tables<'_>,
     Intent { key, subject: item, .. }: &Intent,
     task: &str,
     quantity: i64,
     expected_version: i64,
 ) -> Result<Applied, Fault> {
     let stock: Option<(i64, i64)> = tables
-        .prepare_cached("SELECT available, version FROM stock WHERE item = ?1")?
+        .statement(FIND)?
         .query_row([item], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((available, version)) = stock else {
@@ -117,14 +120,8 @@ fn reserve(
         return rejected("insufficient_stock");
     }
     let (available, version) = (available - quantity, version + 1);
-    tables
-        .prepare_cached("UPDATE stock SET available = ?2, version = ?3 WHERE item = ?1")?
-        .execute(params![item, available, version])?;
-    tables
-        .prepare_cached(
-            "INSERT INTO reservation (key, task, item, quantity) VALUES (?1, ?2, ?3, ?4)",
-        )?
-        .execute(params![key, task, item, quantity])?;
+    tables.statement(TAKE)?.execute(params![item, available, version])?;
+    tables.statement(RESERVE)?.execute(params![key, task, item, quantity])?;
     Ok(Applied::Done(Some(json!({"available": available, "version": version}))))
 }
 
@@ -141,7 +138,7 @@ mod tests {
 
     fn apply(tables: &Connection, sequence: i64, what: &str, data: &str) -> Result<Applied, Fault> {
         let event = event(sequence, &format!("k{sequence}"), what, "camera", data);
-        Inventory.apply(tables, &event)
+        Inventory.apply(&Tables::of(tables), &event)
     }
 
     fn stock(tables: &Connection) -> (i64, i64, i64) {

@@ -9,12 +9,14 @@ pub mod inventory;
 pub mod projection;
 pub mod projections;
 pub mod readers;
+pub mod recent;
 pub mod replay;
 pub mod retry;
 pub mod run;
 pub mod service;
 pub mod status;
 pub mod store;
+pub mod tables;
 pub mod transaction;
 pub mod writer;
 

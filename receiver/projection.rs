@@ -4,6 +4,7 @@
 use rusqlite::Connection;
 use serde_json::Value;
 
+pub use super::tables::Tables;
 use crate::proto::event::Event;
 
 /// Turns events into rows. Runs on the receiver's apply thread, inside its
@@ -29,7 +30,7 @@ pub trait Projection: Send + 'static {
     ///
     /// # Errors
     /// [`Fault`]: the event blocks the log until it can be applied.
-    fn apply(&self, tables: &Connection, event: &Event) -> Result<Applied, Fault>;
+    fn apply(&self, tables: &Tables<'_>, event: &Event) -> Result<Applied, Fault>;
 
     /// The read-only queries it declares.
     fn queries(&self) -> &'static [DeclaredQuery];

@@ -1,6 +1,7 @@
 //! Events in: keeps one Replay open from the committed cursor, checks what
-//! comes, and hands it to the apply thread. Whatever ends a stream, the next
-//! one starts from what is committed by then.
+//! comes against fingerprints and chain, and hands it to the apply thread, which
+//! has nothing but the database to wait for. Whatever ends a stream, the next one
+//! starts from what is committed by then.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -20,6 +21,7 @@ use tonic::{
 use super::{
     ack::Session,
     apply::{Streams, Work},
+    decide::place,
     retry::{self, Verdict, judge},
     status::{Board, Failure, Link},
 };
@@ -129,6 +131,7 @@ impl Replay {
             return Ok(Ended::Over);
         }
         let Ok(committed) = answer.await else { return Ok(Ended::Over) };
+        let mut tail = committed; // once everything handed over is committed
         let start = match &committed {
             Some(cursor) => Start::After(wire::cursor_message(cursor)),
             None => Start::StartAt(pb::StartAt::Beginning.into()),
@@ -180,7 +183,14 @@ impl Replay {
             *attempt = 0;
             // At the beginning of an empty log there is nothing to hold against ours.
             let Some(cursor) = cursor else { continue };
-            if self.work.send(Work::Frame { stream, events, cursor }).await.is_err() {
+            let from = tail.unwrap_or_else(|| Cursor::beginning(cursor.log_id));
+            let placed = place(from, events, &cursor).map(|(steps, after)| {
+                if after.sequence > from.sequence {
+                    tail = Some(after);
+                }
+                steps
+            });
+            if self.work.send(Work::Frame { stream, placed }).await.is_err() {
                 return Ok(Ended::Over);
             }
         }

@@ -3,11 +3,11 @@
 
 use tokio::sync::watch;
 
-use super::apply::STORE_FAILED;
+use super::{apply::STORE_FAILED, recent::Recent};
 use crate::proto::{
     chain::Cursor,
     event::{Event, Sequence, Time},
-    outcome::Outcome,
+    outcome::{Outcome, Reported},
 };
 
 /// What the receiver is doing.
@@ -223,6 +223,7 @@ fn what_to_do(reason: &str) -> &'static str {
 pub struct Board {
     status: watch::Sender<Status>,
     committed: watch::Sender<Option<Cursor>>,
+    recent: Recent,
     healthy: watch::Sender<bool>,
 }
 
@@ -232,6 +233,7 @@ impl Board {
         Board {
             status: watch::Sender::new(Status::new(cursor)),
             committed: watch::Sender::new(cursor),
+            recent: Recent::after(cursor.map_or(-1, |cursor| cursor.sequence)),
             healthy: watch::Sender::new(true),
         }
     }
@@ -244,6 +246,11 @@ impl Board {
     /// The committed cursor and its changes: what acks are made of.
     pub fn committed(&self) -> watch::Receiver<Option<Cursor>> {
         self.committed.subscribe()
+    }
+
+    /// What the last commits have brought, never less far than [`Board::committed`].
+    pub fn recent(&self) -> &Recent {
+        &self.recent
     }
 
     /// Whether the receiver works.
@@ -267,13 +274,16 @@ impl Board {
         self.status.send_modify(change);
     }
 
-    /// A cursor is committed. `event_time`: when its last event was accepted.
+    /// A cursor is committed. `told`: what there is to report of the events up to it
+    /// since the one before. `event_time`: when its last event was accepted.
     pub fn note_commit(
         &self,
         cursor: Cursor,
         outcomes: [i64; Outcome::ALL.len()],
+        told: Vec<Reported>,
         event_time: Time,
     ) {
+        self.recent.add(cursor.sequence, told);
         let now = Time::from_system(std::time::SystemTime::now());
         let age = now.unix_millis().saturating_sub(event_time.unix_millis()).max(0);
         self.note(|status| {

@@ -10,24 +10,27 @@ use super::{
     projection::{Applied, Fault, Projection},
     store::{
         Store, cursor,
-        ledger::{self, KEY_CONFLICT},
+        ledger::{self, KEY_CONFLICT, Rows},
         trouble::{self, Trouble},
     },
+    tables::Tables,
 };
 use crate::proto::{
     chain::Cursor,
     crash,
     event::{Event, Time},
-    outcome::Outcome,
+    outcome::{Outcome, Reported},
 };
 
 /// What a commit has brought.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
     /// The cursor it moved to; none: there was nothing to write.
     pub cursor: Option<Cursor>,
     /// Events by outcome, in the order of [`Outcome::ALL`].
     pub outcomes: [i64; Outcome::ALL.len()],
+    /// What there is to report of them: all but the plain APPLIED, in rising order.
+    pub told: Vec<Reported>,
     /// When the publisher accepted the last event.
     pub event_time: Time,
 }
@@ -73,34 +76,13 @@ pub fn commit(
 ) -> Result<Committed, Failed> {
     let transaction = Transaction::new_unchecked(&store.connection, TransactionBehavior::Immediate)
         .map_err(Failed::Store)?;
-    let now_ms = Time::from_system(std::time::SystemTime::now()).unix_millis();
-    let event_time = Time { seconds: 0, nanos: 0 };
-    let mut committed = Committed { cursor: None, outcomes: [0; Outcome::ALL.len()], event_time };
-    let mut last = from.map_or(-1, |cursor| cursor.sequence);
-    for step in steps {
-        let outcome =
-            apply(store, &transaction, projection, last, step.event(), now_ms).map_err(|why| {
-                match why {
-                    EventFault::Statement(error)
-                        if trouble::judge(&error) != Trouble::Statement =>
-                    {
-                        Failed::Store(error)
-                    }
-                    why => Failed::Event(why),
-                }
-            })?;
-        if let Some(outcome) = outcome {
-            committed.outcomes[outcome as usize] += 1;
-        }
-        // Never back: a step may turn out to have been committed before.
-        if let Step::Next { event, after } = step
-            && after.sequence > last
-        {
-            last = after.sequence;
-            committed.event_time = event.accept_time;
-            committed.cursor = Some(*after);
-        }
-    }
+    let committed =
+        apply_all(store, &transaction, projection, from, steps).map_err(|why| match why {
+            EventFault::Statement(error) if trouble::judge(&error) != Trouble::Statement => {
+                Failed::Store(error)
+            }
+            why => Failed::Event(why),
+        })?;
     if let Some(after) = &committed.cursor {
         let moved = cursor::advance(&transaction, &store.log, from, after);
         if !moved.map_err(Failed::Store)? {
@@ -108,82 +90,144 @@ pub fn commit(
         }
     }
     crash::point(crash::RECEIVER_BEFORE_COMMIT);
-    transaction.commit().map_err(|error| match error.sqlite_error_code() {
-        // One that is checked last. The transaction has been rolled back on drop.
-        Some(ErrorCode::ConstraintViolation) => Failed::Event(EventFault::Statement(error)),
-        _ => Failed::Unknown(error, committed),
-    })?;
+    if let Err(error) = transaction.commit() {
+        return Err(match error.sqlite_error_code() {
+            // One that is checked last. The transaction has been rolled back on drop.
+            Some(ErrorCode::ConstraintViolation) => Failed::Event(EventFault::Statement(error)),
+            _ => Failed::Unknown(error, committed),
+        });
+    }
     if committed.cursor.is_some() {
         crash::point(crash::RECEIVER_AFTER_COMMIT);
     }
     Ok(committed)
 }
 
-/// One event inside the transaction. None: it had been done before.
-fn apply(
+/// The events inside the transaction, one after the other: what a commit would bring.
+fn apply_all(
     store: &Store,
-    tables: &Connection,
+    transaction: &Connection,
     projection: &dyn Projection,
-    last: i64,
-    event: &Event,
-    now_ms: i64,
-) -> Result<Option<Outcome>, EventFault> {
-    let log = &store.log;
-    let mut known = Known::default();
-    if event.sequence <= last {
-        let row = ledger::by_sequence(tables, log, event.sequence);
-        known.by_sequence = row.map_err(EventFault::Statement)?.map(|row| row.fingerprint);
-    } else {
-        known.by_key = ledger::claim(tables, log, event, now_ms).map_err(EventFault::Statement)?;
-    }
-    let note = |outcome, reason| {
-        ledger::insert(tables, log, event, outcome, reason, now_ms)
-            .map(|()| Some(outcome))
-            .map_err(EventFault::Statement)
+    from: Option<&Cursor>,
+    steps: &[Step],
+) -> Result<Committed, EventFault> {
+    let now_ms = Time::from_system(std::time::SystemTime::now()).unix_millis();
+    let mut group = Group {
+        store,
+        projection,
+        rows: Rows::of(transaction, &store.log, now_ms).map_err(EventFault::Statement)?,
+        tables: Tables::of(transaction),
+        committed: Committed {
+            cursor: None,
+            outcomes: [0; Outcome::ALL.len()],
+            told: Vec::new(),
+            event_time: Time { seconds: 0, nanos: 0 },
+        },
     };
-    match decide(last, event.sequence, &event.intent.fingerprint, &known) {
-        Decision::Apply => effect(store, tables, projection, event).map(Some),
-        Decision::Duplicate => note(Outcome::Duplicate, None),
-        Decision::KeyConflict => note(Outcome::Rejected, Some(KEY_CONFLICT)),
-        Decision::AlreadyDone => Ok(None),
-        Decision::Conflict => Err(EventFault::Conflict),
-        Decision::Gap => unreachable!("a step never lies beyond the one before it"),
+    let mut last = from.map_or(-1, |cursor| cursor.sequence);
+    for step in steps {
+        group.apply(last, step.event())?;
+        // Never back: a step may turn out to have been committed before.
+        if let Step::Next { event, after } = step
+            && after.sequence > last
+        {
+            last = after.sequence;
+            group.committed.event_time = event.accept_time;
+            group.committed.cursor = Some(*after);
+        }
     }
+    Ok(group.committed)
 }
 
-/// Lets the projection make its effect, and concludes the row that was claimed.
-fn effect(
-    store: &Store,
-    tables: &Connection,
-    projection: &dyn Projection,
-    event: &Event,
-) -> Result<Outcome, EventFault> {
-    let changes = tables.total_changes();
-    let run = AssertUnwindSafe(|| projection.apply(tables, event));
-    let applied =
-        store.guard.during(|| catch_unwind(run)).map_err(|_| EventFault::Panicked)?.map_err(
-            |fault| match fault {
-                Fault::Payload(wrong) => EventFault::Payload(wrong),
-                Fault::Sql(error) => EventFault::Statement(error),
-            },
-        )?;
-    if tables.is_autocommit() {
-        return Err(EventFault::Misbehaved("the projection ended the transaction"));
-    }
-    let wrote = tables.total_changes() != changes;
-    let (outcome, reason, result) = match applied {
-        Applied::Done(None) => return Ok(Outcome::Applied),
-        Applied::Done(result) => (Outcome::Applied, None, result),
-        Applied::Ignored | Applied::Rejected { .. } if wrote => {
-            return Err(EventFault::Misbehaved("the projection wrote rows and said it had not"));
+/// A group while its events are applied.
+struct Group<'c> {
+    store: &'c Store,
+    projection: &'c dyn Projection,
+    rows: Rows<'c>,
+    tables: Tables<'c>,
+    committed: Committed,
+}
+
+impl Group<'_> {
+    /// One event, after `last`. One that had been done before changes nothing.
+    fn apply(&mut self, last: i64, event: &Event) -> Result<(), EventFault> {
+        let mut known = Known::default();
+        if event.sequence <= last {
+            let row = ledger::by_sequence(&self.tables, &self.store.log, event.sequence);
+            known.by_sequence = row.map_err(EventFault::Statement)?.map(|row| row.fingerprint);
+        } else {
+            known.by_key = self.rows.claim(event).map_err(EventFault::Statement)?;
         }
-        Applied::Ignored => (Outcome::Ignored, None, None),
-        Applied::Rejected { reason, result } => (Outcome::Rejected, Some(reason), result),
-    };
-    let result = result.map(|value| value.to_string());
-    ledger::conclude(tables, &store.log, event.sequence, outcome, reason, result.as_deref())
-        .map_err(EventFault::Statement)?;
-    Ok(outcome)
+        match decide(last, event.sequence, &event.intent.fingerprint, &known) {
+            Decision::Apply => self.effect(event),
+            Decision::Duplicate => self.note(event, Outcome::Duplicate, None),
+            Decision::KeyConflict => self.note(event, Outcome::Rejected, Some(KEY_CONFLICT)),
+            Decision::AlreadyDone => Ok(()),
+            Decision::Conflict => Err(EventFault::Conflict),
+            Decision::Gap => unreachable!("a step never lies beyond the one before it"),
+        }
+    }
+
+    /// A row for an event without an effect.
+    fn note(
+        &mut self,
+        event: &Event,
+        outcome: Outcome,
+        reason: Option<&str>,
+    ) -> Result<(), EventFault> {
+        self.rows.insert(event, outcome, reason).map_err(EventFault::Statement)?;
+        self.count(event, outcome, reason, None);
+        Ok(())
+    }
+
+    /// Lets the projection make its effect, and concludes the row that was claimed.
+    fn effect(&mut self, event: &Event) -> Result<(), EventFault> {
+        let Group { store, projection, tables, .. } = self;
+        let changes = tables.total_changes();
+        let run = AssertUnwindSafe(|| projection.apply(tables, event));
+        let applied =
+            store.guard.during(|| catch_unwind(run)).map_err(|_| EventFault::Panicked)?.map_err(
+                |fault| match fault {
+                    Fault::Payload(wrong) => EventFault::Payload(wrong),
+                    Fault::Sql(error) => EventFault::Statement(error),
+                },
+            )?;
+        if tables.is_autocommit() {
+            return Err(EventFault::Misbehaved("the projection ended the transaction"));
+        }
+        let wrote = tables.total_changes() != changes;
+        let (outcome, reason, result) = match applied {
+            Applied::Done(None) => {
+                self.count(event, Outcome::Applied, None, None);
+                return Ok(());
+            }
+            Applied::Done(result) => (Outcome::Applied, None, result),
+            Applied::Ignored | Applied::Rejected { .. } if wrote => {
+                return Err(EventFault::Misbehaved(
+                    "the projection wrote rows and said it had not",
+                ));
+            }
+            Applied::Ignored => (Outcome::Ignored, None, None),
+            Applied::Rejected { reason, result } => (Outcome::Rejected, Some(reason), result),
+        };
+        let result = result.map(|value| value.to_string());
+        let (log, sequence) = (&store.log, event.sequence);
+        ledger::conclude(tables, log, sequence, outcome, reason, result.as_deref())
+            .map_err(EventFault::Statement)?;
+        self.count(event, outcome, reason, result);
+        Ok(())
+    }
+
+    fn count(
+        &mut self,
+        event: &Event,
+        outcome: Outcome,
+        reason: Option<&str>,
+        result: Option<String>,
+    ) {
+        self.committed.outcomes[outcome as usize] += 1;
+        self.committed.told.extend(ledger::told(event.sequence, outcome, reason, result));
+    }
 }
 
 impl EventFault {

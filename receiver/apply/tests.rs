@@ -5,12 +5,16 @@ use std::{path::PathBuf, sync::atomic::AtomicU32};
 use rusqlite::Connection;
 
 use super::*;
-use crate::receiver::{
-    inventory::Inventory,
-    projection::{Applied, DeclaredQuery, Fault, Projection},
-    status::State as Shown,
-    store::{self, cursor, lock},
-    testing::{adjustments, cursor_after, event},
+use crate::{
+    proto::event::Event,
+    receiver::{
+        decide::place,
+        inventory::Inventory,
+        projection::{Applied, DeclaredQuery, Fault, Projection, Tables},
+        status::State as Shown,
+        store::{self, cursor, lock},
+        testing::{adjustments, cursor_after, event},
+    },
 };
 
 /// An apply thread whose other ends the test holds.
@@ -19,6 +23,8 @@ struct Bench {
     db: PathBuf,
     board: Arc<Board>,
     streams: Arc<Streams>,
+    /// What the stream has placed so far.
+    tail: std::cell::Cell<Option<Cursor>>,
     work: Option<mpsc::Sender<Work>>,
     ending: CancellationToken,
     thread: Option<std::thread::JoinHandle<Result<(), String>>>,
@@ -54,6 +60,7 @@ impl Bench {
             db,
             board,
             streams,
+            tail: std::cell::Cell::default(),
             work: Some(work),
             ending,
             thread,
@@ -62,7 +69,12 @@ impl Bench {
     }
 
     fn send(&self, stream: u64, events: &[Event], cursor: Cursor) {
-        let frame = Work::Frame { stream, events: events.to_vec(), cursor };
+        let tail = self.tail.get().unwrap_or_else(|| Cursor::beginning(cursor.log_id));
+        let placed = place(tail, events.to_vec(), &cursor).map(|(steps, after)| {
+            self.tail.set((after.sequence >= 0).then_some(after));
+            steps
+        });
+        let frame = Work::Frame { stream, placed };
         self.work.as_ref().expect("open").blocking_send(frame).expect("the thread runs");
     }
 
@@ -71,7 +83,8 @@ impl Bench {
         let (asked, answer) = oneshot::channel();
         let work = self.work.as_ref().expect("open");
         work.blocking_send(Work::Resume(asked)).expect("the thread runs");
-        answer.blocking_recv().expect("answered").map_or(-1, |cursor| cursor.sequence)
+        self.tail.set(answer.blocking_recv().expect("answered"));
+        self.tail.get().map_or(-1, |cursor| cursor.sequence)
     }
 
     fn halted(&self) -> Failure {
@@ -277,7 +290,7 @@ impl Projection for Mischief {
         tables.execute_batch("CREATE TABLE mine (n INTEGER NOT NULL CHECK (n < 10)) STRICT")
     }
 
-    fn apply(&self, tables: &Connection, event: &Event) -> Result<Applied, Fault> {
+    fn apply(&self, tables: &Tables<'_>, event: &Event) -> Result<Applied, Fault> {
         let write = |n: i64| tables.execute("INSERT INTO mine VALUES (?1)", [n]);
         match event.intent.event_type.as_str() {
             "write" => drop(write(event.sequence)?),

@@ -178,14 +178,16 @@ struct Pair {
 impl Pair {
     async fn new(replays: Vec<Script>, acks: Vec<Status>, attempts: Option<u32>) -> Self {
         let fake = Fake { acks: Mutex::new(acks.into()), ..Fake::default() };
-        Pair::with(fake, replays, attempts, |db| db).await
+        Pair::with(fake, replays, attempts, &[], |db| db).await
     }
 
-    /// Acks read the ledger where `ledger` says.
+    /// Of a receiver that had committed these events before it was started. Acks read the
+    /// ledger where `ledger` says.
     async fn with(
         fake: Fake,
         replays: Vec<Script>,
         attempts: Option<u32>,
+        before: &[Event],
         ledger: fn(PathBuf) -> PathBuf,
     ) -> Self {
         let fake = Arc::new(fake);
@@ -196,22 +198,26 @@ impl Pair {
             .add_service(PublisherServiceServer::new(fake.clone()))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(server);
-        Pair::at(&format!("http://{address}"), fake, attempts, ledger)
+        Pair::at(&format!("http://{address}"), fake, attempts, before, ledger)
     }
 
     fn at(
         url: &str,
         fake: Arc<Fake>,
         attempts: Option<u32>,
+        before: &[Event],
         ledger: fn(PathBuf) -> PathBuf,
     ) -> Self {
         let directory = tempfile::tempdir().expect("temporary directory");
         let db = directory.path().join("test.db");
         let opened = store::open(&db, "main", &Inventory);
-        let board = Arc::new(Board::new(None));
+        let mut writer = Writer::new(opened.expect("opened"), None, Box::new(Inventory));
+        let start = Cursor::beginning(log_id());
+        let (steps, _) = place(start, before.to_vec(), &cursor_after(before)).expect("fits");
+        writer.attempt(&steps).expect("committed");
+        let board = Arc::new(Board::new(writer.committed()));
         let streams = Arc::new(Streams::default());
         let ending = CancellationToken::new();
-        let writer = Writer::new(opened.expect("opened"), None, Box::new(Inventory));
         let apply = Apply::new(writer, board.clone(), streams.clone(), 2, ending.clone());
         let (work, queue) = mpsc::channel(8);
         std::thread::spawn(move || apply.run(queue));
@@ -323,20 +329,44 @@ async fn what_the_publisher_has_not_taken_is_reported_again() {
     let events = unknown_events(4);
     let frames = vec![started_keeping(), batch(&events, 0..4), caught_up(&events)];
     let fake = Fake { takes: Mutex::new([-1, 1].into()), ..Fake::default() };
-    let pair = Pair::with(fake, vec![(frames, None)], None, |db| db).await;
+    let pair = Pair::with(fake, vec![(frames, None)], None, &[], |db| db).await;
     let reports = || pair.fake.reports.lock().expect("whole").clone();
     pair.until("reported", |_| reports().len() == 3).await;
     let all = (Some(0), Some(3));
     assert_eq!(reports(), [all, all, (Some(2), Some(3))]);
 }
 
+/// A report needs the ledger only for what this process has not committed itself.
+#[tokio::test]
+async fn what_has_just_been_committed_is_reported_without_the_ledger() {
+    let events = unknown_events(4);
+    let frames = vec![started_keeping(), batch(&events, 0..4), caught_up(&events)];
+    let gone = |db: PathBuf| db.with_extension("gone");
+    let pair = Pair::with(Fake::default(), vec![(frames, None)], None, &[], gone).await;
+    pair.acked(3).await;
+    assert_eq!(*pair.fake.reports.lock().expect("whole"), [(Some(0), Some(3))]);
+}
+
+#[tokio::test]
+async fn what_was_committed_before_the_start_is_reported_from_the_ledger() {
+    let events = unknown_events(4);
+    let frames = vec![started_keeping(), batch(&events, 2..4), caught_up(&events)];
+    let pair = Pair::with(Fake::default(), vec![(frames, None)], None, &events[..2], |db| db).await;
+    let reports = || pair.fake.reports.lock().expect("whole").clone();
+    let all = |told: &(_, Option<i64>)| told.1 == Some(3);
+    pair.until("reported", |_| reports().last().is_some_and(all)).await;
+    assert_eq!(pair.asked(), [1]);
+    assert_eq!(reports()[0].0, Some(0));
+}
+
 #[tokio::test]
 async fn acks_do_not_wait_for_what_cannot_be_read_of_the_ledger() {
     let events = unknown_events(4);
-    let frames = vec![started_keeping(), batch(&events, 0..4), caught_up(&events)];
+    let frames = vec![started_keeping(), caught_up(&events)];
     let takes = Mutex::new(VecDeque::from(vec![-1; 99]));
     let fake = Fake { takes, ..Fake::default() };
-    let pair = Pair::with(fake, vec![(frames, None)], None, |db| db.with_extension("gone")).await;
+    let gone = |db: PathBuf| db.with_extension("gone");
+    let pair = Pair::with(fake, vec![(frames, None)], None, &events, gone).await;
     pair.acked(3).await;
     let status = pair.until("stuck", |now| now.reports_stuck_at == Some(-1)).await;
     assert!(status.detail().contains("cannot be reported"), "{}", status.detail());
@@ -411,7 +441,7 @@ async fn attempts_to_connect_may_be_bounded() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let address = listener.local_addr().expect("bound");
     drop(listener);
-    let pair = Pair::at(&format!("http://{address}"), Arc::default(), Some(2), |db| db);
+    let pair = Pair::at(&format!("http://{address}"), Arc::default(), Some(2), &[], |db| db);
     let failure = pair.halted().await;
     assert_eq!(failure.reason, "UNREACHABLE");
     assert!(failure.message.contains("refused"), "{}", failure.message);

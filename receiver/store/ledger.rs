@@ -1,6 +1,6 @@
 //! The ledger: one row for every sequence, saying what was done with it.
 
-use rusqlite::{Connection, OptionalExtension as _, Params, Row, ffi, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _, Params, Row, ffi, params};
 
 use crate::proto::{
     event::{Event, Fingerprint, Sequence},
@@ -20,7 +20,7 @@ const HAS_THE_SAY: &str = "outcome <> 'DUPLICATE' AND reason IS NOT 'key_conflic
 /// index of those that are to be told would cost every commit more than it saves.
 const MAX_REPORT_SEQUENCES: Sequence = 65_536;
 
-/// Writes a row; the seven columns as [`insert`] binds them.
+/// Writes a row; the seven columns as [`Rows`] binds them.
 pub const INSERT: &str = "INSERT INTO counterfoil_ledger
    (log, sequence, key, fingerprint, outcome, reason, applied_at)
  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
@@ -44,28 +44,76 @@ pub struct Entry {
     pub applied_at_ms: i64,
 }
 
-/// Writes the event's row as APPLIED, before its effect is made: of two
-/// attempts at one key only one gets past this. Answers with the fingerprint
-/// under which the key is known already, and has written nothing then.
-///
-/// # Errors
-/// Whatever else SQLite says.
-pub fn claim(
-    tables: &Connection,
-    log: &str,
-    event: &Event,
-    now_ms: i64,
-) -> rusqlite::Result<Option<Fingerprint>> {
-    match insert(tables, log, event, Outcome::Applied, None, now_ms) {
-        Ok(()) => Ok(None),
-        // Which row it is that stands in the way decides: the key's, or (an error) the sequence's.
-        Err(error) if violates_uniqueness(&error) => {
-            match by_key(tables, log, &event.intent.key)? {
-                Some(known) => Ok(Some(known.fingerprint)),
-                None => Err(error),
+/// Writes the rows of one group. What they have in common is bound once.
+pub struct Rows<'c> {
+    tables: &'c Connection,
+    log: &'c str,
+    insert: CachedStatement<'c>,
+}
+
+impl<'c> Rows<'c> {
+    /// Of a group that is applied at `now_ms`, milliseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// Whatever SQLite says.
+    pub fn of(tables: &'c Connection, log: &'c str, now_ms: i64) -> rusqlite::Result<Self> {
+        let mut insert = tables.prepare_cached(INSERT)?;
+        insert.raw_bind_parameter(1, log)?;
+        insert.raw_bind_parameter(7, now_ms)?;
+        let mut rows = Rows { tables, log, insert };
+        rows.bind(Outcome::Applied, None)?;
+        Ok(rows)
+    }
+
+    /// Writes the event's row as APPLIED, before its effect is made: of two
+    /// attempts at one key only one gets past this. Answers with the fingerprint
+    /// under which the key is known already, and has written nothing then.
+    ///
+    /// # Errors
+    /// Whatever else SQLite says.
+    pub fn claim(&mut self, event: &Event) -> rusqlite::Result<Option<Fingerprint>> {
+        match self.write(event) {
+            Ok(()) => Ok(None),
+            // Which row it is that stands in the way decides: the key's, or (an error) the
+            // sequence's.
+            Err(error) if violates_uniqueness(&error) => {
+                match by_key(self.tables, self.log, &event.intent.key)? {
+                    Some(known) => Ok(Some(known.fingerprint)),
+                    None => Err(error),
+                }
             }
+            Err(error) => Err(error),
         }
-        Err(error) => Err(error),
+    }
+
+    /// Writes the row of an event without an effect.
+    ///
+    /// # Errors
+    /// Whatever SQLite says, a row at this sequence included;
+    /// [`rusqlite::Error::StatementChangedRows`] where it wrote nothing.
+    pub fn insert(
+        &mut self,
+        event: &Event,
+        outcome: Outcome,
+        reason: Option<&str>,
+    ) -> rusqlite::Result<()> {
+        self.bind(outcome, reason)?;
+        let written = self.write(event);
+        self.bind(Outcome::Applied, None)?;
+        written
+    }
+
+    fn bind(&mut self, outcome: Outcome, reason: Option<&str>) -> rusqlite::Result<()> {
+        self.insert.raw_bind_parameter(5, outcome.as_str())?;
+        self.insert.raw_bind_parameter(6, reason)
+    }
+
+    fn write(&mut self, event: &Event) -> rusqlite::Result<()> {
+        self.insert.raw_bind_parameter(2, event.sequence)?;
+        self.insert.raw_bind_parameter(3, event.intent.key.as_str())?;
+        self.insert.raw_bind_parameter(4, event.intent.fingerprint)?;
+        let inserted = self.insert.raw_execute()?;
+        if inserted == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(inserted)) }
     }
 }
 
@@ -74,31 +122,6 @@ fn violates_uniqueness(error: &rusqlite::Error) -> bool {
         error.sqlite_extended_error_code(),
         Some(ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY)
     )
-}
-
-/// Writes the row of an event without an effect.
-///
-/// # Errors
-/// Whatever SQLite says, a row at this sequence included;
-/// [`rusqlite::Error::StatementChangedRows`] where it wrote nothing.
-pub fn insert(
-    tables: &Connection,
-    log: &str,
-    event: &Event,
-    outcome: Outcome,
-    reason: Option<&str>,
-    now_ms: i64,
-) -> rusqlite::Result<()> {
-    let inserted = tables.prepare_cached(INSERT)?.execute(params![
-        log,
-        event.sequence,
-        event.intent.key,
-        event.intent.fingerprint,
-        outcome.as_str(),
-        reason,
-        now_ms,
-    ])?;
-    if inserted == 1 { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(inserted)) }
 }
 
 /// Notes on a claimed row what came of the event, where that is not a plain APPLIED.
@@ -188,6 +211,22 @@ pub fn report(
         report.through += 1;
     }
     Ok(report)
+}
+
+/// What [`report`] would say of a row. None: it is a plain APPLIED, or there is none.
+pub fn told(
+    sequence: Sequence,
+    outcome: Outcome,
+    reason: Option<&str>,
+    result: Option<String>,
+) -> Option<Reported> {
+    let reason = match reason.unwrap_or_default() {
+        long if long.len() > MAX_REASON_BYTES => long.chars().take(MAX_REASON_BYTES / 4).collect(),
+        reason => reason.to_owned(),
+    };
+    let result = result.filter(|result| result.len() <= MAX_RESULT_BYTES).unwrap_or_default();
+    let plain = outcome == Outcome::Applied && result.is_empty();
+    (!plain).then_some(Reported { sequence, outcome, reason, result })
 }
 
 fn find(tables: &Connection, which: &str, values: impl Params) -> rusqlite::Result<Option<Entry>> {
@@ -307,6 +346,30 @@ mod tests {
         let rows = report(&tables, "main", -1, 1).expect("readable").outcomes;
         let lengths: Vec<_> = rows.iter().map(|row| (row.reason.len(), row.result.len())).collect();
         assert_eq!(lengths, [(MAX_REASON_BYTES, MAX_RESULT_BYTES), (MAX_REASON_BYTES / 2, 0)]);
+    }
+
+    /// What is handed over after a commit is what would have been read.
+    #[test]
+    fn what_is_told_of_a_row_is_what_its_report_says() {
+        let long = |bytes: usize| Some("é".repeat(bytes / 2));
+        let rows = [
+            (Outcome::Applied, None, None),
+            (Outcome::Applied, None, long(MAX_RESULT_BYTES)),
+            (Outcome::Applied, None, long(MAX_RESULT_BYTES + 2)),
+            (Outcome::Ignored, None, None),
+            (Outcome::Duplicate, None, None),
+            (Outcome::Rejected, long(MAX_REASON_BYTES), None),
+            (Outcome::Rejected, long(MAX_REASON_BYTES + 2), long(2)),
+        ];
+        let numbered = || (0..).zip(rows.clone());
+        let told = numbered().filter_map(|(n, (outcome, reason, result))| {
+            told(n, outcome, reason.as_deref(), result)
+        });
+        let tables = ledger(
+            numbered().map(|(n, (outcome, reason, result))| (n, outcome.as_str(), reason, result)),
+        );
+        let read = report(&tables, "main", -1, 9).expect("readable").outcomes;
+        assert_eq!(told.collect::<Vec<_>>(), read);
     }
 
     /// Otherwise each look for a key would read the whole ledger.

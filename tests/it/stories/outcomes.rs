@@ -11,7 +11,7 @@ use std::{
 
 use counterfoil::proto::{
     crash::{PUBLISHER_AFTER_OUTCOMES, RECEIVER_AFTER_COMMIT},
-    limits::MAX_ACK_OUTCOMES,
+    limits::{MAX_ACK_OUTCOMES, MAX_UNREPORTED_OUTCOMES},
     pb::{
         AckOutcome, AckRequest, NewEvent, Outcome, ReceiptState, ReceiverOutcome, ReplayRequest,
         replay_request::Start,
@@ -345,11 +345,12 @@ async fn a_report_that_makes_no_sense_is_refused_with_its_place() {
     assert_eq!(publisher.outcomes("k-2").await, [by("r", Outcome::Skipped)]);
 }
 
-/// Acks fail for long: what has piled up is reported at once, in parts that fit.
+/// Acks fail for long: what has piled up, more than the receiver keeps in memory, is
+/// reported at once, in parts that fit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_is_reported_in_parts_and_without_a_hole() {
     let dir = directory();
-    let count = 2 * MAX_ACK_OUTCOMES as i64 + 500;
+    let count = MAX_UNREPORTED_OUTCOMES as i64 + 500;
     let notes = (0..count).map(|n| event(&format!("k{n}"), "stock.counted", "camera", "{}"));
     let history = History::of(notes.collect());
     let told = history.clone();
