@@ -12,7 +12,7 @@ use super::{
     Accepted,
     fold::Hash,
     format::{self, Bad, Content, HEADER_BYTES, Header, KEY_BYTES, Key, ROW_BYTES, Sections},
-    manifest::Part,
+    manifest::{Manifest, Part},
 };
 use crate::{
     proto::event::Sequence,
@@ -104,6 +104,22 @@ pub fn read_sections(path: &Path) -> Result<(Header, Sections), OpenError> {
     file.read_exact_at(&mut bytes, HEADER_BYTES as u64).map_err(failed)?;
     let sections = format::sections(&stated, &bytes).map_err(|bad| bad.at(path))?;
     Ok((stated.header, sections))
+}
+
+/// Whether a file that starts so is the one of a part.
+///
+/// # Errors
+/// [`OpenError::Damaged`]: it is not.
+pub fn is_saved(
+    path: &Path,
+    header: &Header,
+    part: &Part,
+    manifest: &Manifest,
+) -> Result<(), OpenError> {
+    match part.matches(header) && header.log_id == manifest.log_id {
+        true => Ok(()),
+        false => Err(Bad::Damaged("it is not the file that was saved").at(path)),
+    }
 }
 
 /// Reads one receipt of a part, which holds it.

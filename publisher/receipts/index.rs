@@ -1,16 +1,16 @@
 //! Where the receipt of a key stands, in an entry of 10 bytes: part of the key's hash
-//! and the sequence. With the room that a table leaves free a key takes 13 to 25 bytes of
-//! memory, about 18 at 10 million keys. The rest of the hash stands with the receipt, so an entry is
+//! and the sequence. With the room that a table leaves free a key takes 11.5 to 13 bytes
+//! of memory. The rest of the hash stands with the receipt, so an entry is
 //! a candidate until the receipt has been looked at. Pure.
 //!
 //! ```text
-//! hash(16)  = shard(1) tag(4) …          which table, and what tells its entries apart
+//! hash(16)  = shard(1) tag(4) …          which table, and what its entries are sorted by
 //! entry(10) = tag(4) sequence(6)
 //! ```
 //! Two of ten million keys share shard and tag about once in a hundred thousand
 //! look-ups; the look-up then reads one receipt too many.
 
-use hashbrown::HashTable;
+use std::thread;
 
 use super::fold::Hash;
 use crate::proto::event::Sequence;
@@ -22,18 +22,20 @@ type Entry = [u8; 10];
 
 /// Entries hold this many bytes of a sequence.
 const SEQUENCE_BYTES: usize = 6;
+/// A place without an entry: its sequence is above [`MAX_SEQUENCE`].
+const EMPTY: Entry = [0xff; 10];
 /// A million events a second reach it after nine years.
-const MAX_SEQUENCE: Sequence = (1 << (8 * SEQUENCE_BYTES)) - 1;
+const MAX_SEQUENCE: Sequence = (1 << (8 * SEQUENCE_BYTES)) - 2;
 
 /// The places of all keys.
 #[derive(Debug)]
 pub struct Index {
-    shards: Vec<HashTable<Entry>>,
+    shards: Vec<Table>,
 }
 
 impl Default for Index {
     fn default() -> Self {
-        Index { shards: (0..SHARDS).map(|_| HashTable::new()).collect() }
+        Index { shards: vec![Table::default(); SHARDS] }
     }
 }
 
@@ -42,7 +44,7 @@ impl Index {
     pub fn reserve(&mut self, keys: u64) {
         let each = keys as usize / SHARDS;
         for shard in &mut self.shards {
-            shard.reserve(each, spread);
+            shard.reserve(each);
         }
     }
 
@@ -52,35 +54,172 @@ impl Index {
     /// # Panics
     /// Beyond [`MAX_SEQUENCE`].
     pub fn insert(&mut self, key: &Hash, sequence: Sequence) {
-        let entry = entry(key, sequence);
-        self.shards[shard(key)].insert_unique(spread(&entry), entry, spread);
+        self.shards[shard(key)].insert(entry(key, sequence));
+    }
+
+    /// Adds many places, the tables divided between as many threads as there are parts.
+    pub fn insert_all(&mut self, parts: &[&Sorted]) {
+        let each = SHARDS.div_ceil(parts.len().max(1));
+        thread::scope(|scope| {
+            for (n, tables) in self.shards.chunks_mut(each).enumerate() {
+                scope.spawn(move || {
+                    for (table, shard) in tables.iter_mut().zip(n * each..) {
+                        for &entry in parts.iter().flat_map(|part| &part.tables[shard]) {
+                            table.insert(entry);
+                        }
+                    }
+                });
+            }
+        });
     }
 
     /// Takes a place of a key away, if it is there.
     pub fn remove(&mut self, key: &Hash, sequence: Sequence) {
-        let entry = entry(key, sequence);
-        let shard = &mut self.shards[shard(key)];
-        if let Ok(found) = shard.find_entry(spread(&entry), |other| *other == entry) {
-            found.remove();
-        }
+        self.shards[shard(key)].remove(entry(key, sequence));
     }
 
     /// The places that may be a key's, in no order.
     pub fn candidates(&self, key: &Hash) -> impl Iterator<Item = Sequence> {
-        let looked_for = entry(key, 0);
-        self.shards[shard(key)]
-            .iter_hash(spread(&looked_for))
-            .filter(move |entry| entry[..4] == looked_for[..4])
-            .map(|entry| {
-                let mut sequence = [0; 8];
-                sequence[..SEQUENCE_BYTES].copy_from_slice(&entry[4..]);
-                Sequence::from_le_bytes(sequence)
-            })
+        self.shards[shard(key)].with_tag(tag(&entry(key, 0))).iter().map(|entry| {
+            let mut sequence = [0; 8];
+            sequence[..SEQUENCE_BYTES].copy_from_slice(&entry[4..]);
+            Sequence::from_le_bytes(sequence)
+        })
     }
 
     /// Entries held.
     pub fn len(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.len() as u64).sum()
+        self.shards.iter().map(|shard| shard.len as u64).sum()
+    }
+}
+
+/// Places of keys by table, to be added together: each table is then gone through once,
+/// and not at a random place for each key.
+#[derive(Debug)]
+pub struct Sorted {
+    tables: Vec<Vec<Entry>>,
+}
+
+impl Default for Sorted {
+    fn default() -> Self {
+        Sorted { tables: vec![Vec::new(); SHARDS] }
+    }
+}
+
+impl Sorted {
+    /// Takes a place to be added.
+    ///
+    /// # Panics
+    /// Beyond [`MAX_SEQUENCE`].
+    pub fn push(&mut self, key: &Hash, sequence: Sequence) {
+        self.tables[shard(key)].push(entry(key, sequence));
+    }
+
+    /// Forgets what has been added, and keeps the room.
+    pub fn clear(&mut self) {
+        self.tables.iter_mut().for_each(Vec::clear);
+    }
+}
+
+/// Entries sorted by their tag, with gaps. A tag says where its entry would best stand;
+/// where others stand there already it comes behind the smaller ones, without a gap
+/// between its best place and its own. So a look-up walks a few neighbours, a table needs
+/// little free room, and growing copies from the front to the end.
+#[derive(Debug, Clone, Default)]
+struct Table {
+    /// The best places, and some more behind the last of them.
+    slots: Vec<Entry>,
+    /// Best places. Invariant: `len <= full(homes) <= homes <= slots.len()`.
+    homes: usize,
+    len: usize,
+}
+
+/// Added behind the last best place when entries crowd there.
+const TAIL: usize = 32;
+
+/// Entries that a table with so many best places takes: with more, walks get long.
+fn full(homes: usize) -> usize {
+    homes - homes / 8
+}
+
+impl Table {
+    fn reserve(&mut self, more: usize) {
+        let wanted = self.len + more;
+        if wanted > full(self.homes) {
+            // Some room more than that, so that the next entries do not make it grow.
+            self.grow(wanted + wanted / 5);
+        }
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        if self.len >= full(self.homes) {
+            self.grow(self.homes + self.homes / 8 + 8);
+        }
+        let at = self.first_from(tag(&entry));
+        let end = self.slots[at..].iter().position(|slot| *slot == EMPTY);
+        let end = end.map_or(self.slots.len(), |gap| at + gap);
+        if end == self.slots.len() {
+            self.slots.reserve_exact(TAIL);
+            self.slots.resize(end + TAIL, EMPTY);
+        }
+        self.slots.copy_within(at..end, at + 1);
+        self.slots[at] = entry;
+        self.len += 1;
+    }
+
+    fn remove(&mut self, entry: Entry) {
+        let tag = tag(&entry);
+        let Some(nth) = self.with_tag(tag).iter().position(|other| *other == entry) else {
+            return;
+        };
+        let at = self.first_from(tag) + nth;
+        // Those behind it come one nearer, up to one that stands at its best.
+        let moves = |(n, other): (usize, &Entry)| *other != EMPTY && self.home(other) <= at + n;
+        let behind = self.slots[at + 1..].iter().enumerate();
+        let end = at + 1 + behind.take_while(|&other| moves(other)).count();
+        self.slots.copy_within(at + 1..end, at);
+        self.slots[end - 1] = EMPTY;
+        self.len -= 1;
+    }
+
+    /// The entries with a tag.
+    fn with_tag(&self, tag_of: u32) -> &[Entry] {
+        let from = self.first_from(tag_of);
+        let rest = self.slots.get(from..).unwrap_or_default();
+        let same = rest.iter().take_while(|slot| **slot != EMPTY && tag(slot) == tag_of);
+        &rest[..same.count()]
+    }
+
+    /// Where the first entry with a tag stands, or would be put.
+    fn first_from(&self, tag_of: u32) -> usize {
+        let home = self.home_of(tag_of);
+        let rest = self.slots.get(home..).unwrap_or_default();
+        home + rest.iter().take_while(|slot| **slot != EMPTY && tag(slot) < tag_of).count()
+    }
+
+    fn home(&self, entry: &Entry) -> usize {
+        self.home_of(tag(entry))
+    }
+
+    /// Tags are as random as SHA-256, so they spread evenly; and a larger tag never has
+    /// a smaller place.
+    fn home_of(&self, tag: u32) -> usize {
+        ((u64::from(tag) * self.homes as u64) >> 32) as usize
+    }
+
+    fn grow(&mut self, homes: usize) {
+        let old = std::mem::take(&mut self.slots);
+        self.homes = homes;
+        self.slots = vec![EMPTY; homes + TAIL];
+        let mut free = 0;
+        for entry in old.iter().filter(|entry| **entry != EMPTY) {
+            let at = self.home(entry).max(free);
+            match self.slots.get_mut(at) {
+                Some(slot) => *slot = *entry,
+                None => self.slots.push(*entry),
+            }
+            free = at + 1;
+        }
     }
 }
 
@@ -96,15 +235,14 @@ fn entry(key: &Hash, sequence: Sequence) -> Entry {
     entry
 }
 
-/// What the tables hash with. They take a place from the low bits and a mark from
-/// the high ones, and both halves are as random as SHA-256.
-fn spread(entry: &Entry) -> u64 {
-    let tag = u64::from(u32::from_le_bytes(*entry.first_chunk().expect("10 bytes have 4")));
-    tag << 32 | tag
+fn tag(entry: &Entry) -> u32 {
+    u32::from_le_bytes(*entry.first_chunk().expect("10 bytes have 4"))
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::{super::fold::hash, *};
 
     #[test]
@@ -139,5 +277,84 @@ mod tests {
         assert_eq!(places, [3, MAX_SEQUENCE]);
         index.remove(&key, 3);
         assert_eq!(index.candidates(&key).collect::<Vec<_>>(), [MAX_SEQUENCE]);
+    }
+
+    #[test]
+    fn many_added_together_are_found_like_each_added_alone() {
+        let key = |n: i64| hash(&format!("key-{n}"));
+        let mut index = Index::default();
+        index.reserve(20_000);
+        let mut parts = [Sorted::default(), Sorted::default(), Sorted::default()];
+        for from in [0, 10_000] {
+            for n in from..from + 10_000 {
+                parts[n as usize % 3].push(&key(n), n);
+            }
+            index.insert_all(&parts.each_ref());
+            parts.iter_mut().for_each(Sorted::clear);
+        }
+        assert_eq!(index.len(), 20_000);
+        for n in 0..20_000 {
+            assert!(index.candidates(&key(n)).any(|sequence| sequence == n), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_key_takes_little_memory_also_while_tables_grow() {
+        let mut index = Index::default();
+        let mut random = 1_u64;
+        for n in 0..1_000_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let mut key = [0; 16];
+            key[..8].copy_from_slice(&random.swap_bytes().to_le_bytes());
+            index.insert(&key, n);
+            if n >= 250_000 && n % 50_000 == 0 {
+                let slots: usize = index.shards.iter().map(|table| table.slots.capacity()).sum();
+                let bytes = (slots * size_of::<Entry>()) as f64 / (n + 1) as f64;
+                assert!((11.0..13.5).contains(&bytes), "{bytes} bytes a key at {n}");
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Tags that crowd at both ends and in the middle, some of them equal.
+        #[test]
+        fn whatever_comes_and_goes_what_is_left_is_found(
+            steps in prop::collection::vec((any::<bool>(), 0..6_usize, 0..3_u8, 0..40_i64), 0..600),
+        ) {
+            const ENDS: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
+            let key = |end: usize, low: u8| {
+                let mut key = [ENDS[end]; 16];
+                (key[0], key[1]) = (7, low);
+                key
+            };
+            let mut index = Index::default();
+            let mut held = Vec::new();
+            for (add, end, low, sequence) in steps {
+                let place = (key(end, low), sequence);
+                if add {
+                    index.insert(&place.0, place.1);
+                    held.push(place);
+                } else {
+                    index.remove(&place.0, place.1);
+                    if let Some(at) = held.iter().position(|other| *other == place) {
+                        held.swap_remove(at);
+                    }
+                }
+                prop_assert_eq!(index.len(), held.len() as u64);
+            }
+            for end in 0..ENDS.len() {
+                for low in 0..3 {
+                    let key = key(end, low);
+                    let mut found: Vec<_> = index.candidates(&key).collect();
+                    let mut expected: Vec<_> =
+                        held.iter().filter(|place| place.0 == key).map(|place| place.1).collect();
+                    found.sort_unstable();
+                    expected.sort_unstable();
+                    prop_assert_eq!(found, expected);
+                }
+            }
+        }
     }
 }

@@ -11,17 +11,19 @@
 //!   intent's time:  forgotten  |  held, and found
 //!                         key floor = largest clock - key_window, as it is stored
 //! ```
-//! Memory holds an entry of 10 bytes for each key, which takes 13 to 25 in its table (about
-//! 18 at 10 million keys), a hash and a version for each subject, and the
-//! rows that no file has yet. [`Receipts`] is what is looked up; [`Store`] writes it,
-//! on the appender's thread. [`format`] draws a file, [`manifest`] says which count.
+//! Memory holds an entry of 10 bytes for each key, which takes up to 13 with the room in
+//! its table, a hash and a version for each subject, and the rows that no file has yet.
+//! [`Receipts`] is what is looked up; [`Store`] writes it, on the appender's thread.
+//! [`format`] draws a file, [`manifest`] says which count.
 
+mod check;
 mod copy;
 mod file;
 mod fold;
 mod forget;
 mod format;
 mod index;
+mod load;
 mod manifest;
 mod open;
 mod rebuild;
@@ -38,13 +40,14 @@ use std::{
 use uuid::Uuid;
 
 pub use self::{
+    check::check,
     copy::{Copied, copy},
     fold::{Hash, Names, hash},
     open::open,
     rebuild::{Rebuilt, rebuild},
     store::{FLUSH_ROWS, Store},
 };
-use self::{format::Key, index::Index, manifest::Manifest, subjects::Subjects};
+use self::{index::Index, manifest::Manifest, subjects::Subjects};
 use super::log::ReadError;
 use crate::proto::event::{Fingerprint, Sequence, Time, intent_time_ms};
 
@@ -227,18 +230,6 @@ impl Receipts {
             manifest.oldest_stated_ms = manifest.oldest_stated_ms.min(time_ms);
         }
         self.fresh.push((names, accepted));
-    }
-
-    /// Takes note of what a file holds, as far as it can still be found.
-    fn insert_stored(&mut self, keys: &[Key], subjects: &[(Hash, i64)]) {
-        for &(subject, version) in subjects {
-            self.subjects.raise(subject, version);
-        }
-        let floor_ms = self.key_floor_ms();
-        for key in keys.iter().filter(|key| is_live(key.time_ms, floor_ms)) {
-            self.index.insert(&key.hash, key.sequence);
-            self.untimed += u64::from(key.time_ms.is_none());
-        }
     }
 }
 

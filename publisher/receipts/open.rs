@@ -10,7 +10,9 @@ use std::{
 };
 
 use super::{
-    Accepted, Names, Receipts, Shared, Store, change, file, fold, look,
+    Accepted, Names, Receipts, Shared, Store, change, file, fold,
+    load::load,
+    look,
     manifest::{self, Manifest},
     retired::{self, Row},
 };
@@ -79,27 +81,6 @@ fn load_manifest(dir: &Path, log: &dyn LogReader) -> Result<Option<Manifest>, Op
         ))),
         manifest => Ok(manifest),
     }
-}
-
-/// Takes note of what the files hold.
-fn load(receipts: &mut Receipts) -> Result<(), OpenError> {
-    let parts = receipts.manifest.parts.clone();
-    receipts.index.reserve(parts.iter().map(|part| part.rows).sum());
-    for part in parts {
-        let path = file::path(&receipts.dir, part.first, part.generation);
-        let (header, sections) = file::read_sections(&path)?;
-        if !part.matches(&header) || header.log_id != receipts.manifest.log_id {
-            return Err(OpenError::Damaged {
-                path: path.display().to_string(),
-                what: format!(
-                    "it is not the file that was saved; {}",
-                    file::way_out(&receipts.dir)
-                ),
-            });
-        }
-        receipts.insert_stored(&sections.keys, &sections.subjects);
-    }
-    Ok(())
 }
 
 /// Every event from the position on has to be there still, in the log or as format 1
