@@ -53,6 +53,12 @@ pub enum Command {
         #[command(flatten)]
         at: At,
     },
+    /// Read every event and every receipt, and say whether all are whole.
+    Check {
+        /// Where.
+        #[command(flatten)]
+        at: At,
+    },
     /// Make lost or damaged receipts anew, from the log and from what is whole of them.
     RebuildReceipts {
         /// Where.

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     process::start_logging();
     Failure::exit_code(match cli.command {
         Some(Command::Recover { at }) => repair::recover(&at.data_dir),
+        Some(Command::Check { at }) => repair::check(&at.data_dir),
         Some(Command::RebuildReceipts { at, log, forget_truncated }) => {
             repair::rebuild_receipts(&at.data_dir, log.as_deref(), forget_truncated)
         }

@@ -212,7 +212,8 @@ pub trait LogReader: Send + Sync {
 
     /// Entries from `from` on, in order and without a hole: at most
     /// `max_entries`, and at most `max_bytes` of bodies, though the first is
-    /// always given. Empty at `from >= next`.
+    /// always given. Empty at `from >= next`. Damage ends what is given; a read from
+    /// there on says it.
     ///
     /// # Errors
     /// [`ReadError::Truncated`] below the floor, also when the floor has moved

@@ -1,10 +1,11 @@
 //! Power cuts, played through: at every commit and release of a random run the
-//! disk is stopped with any part of what had not been synced on it. What was
+//! disk is stopped with any part of what had not been synced on it. Seals never are
+//! synced: of any of them any part may be there. What was
 //! committed is there, what was under way is there whole or not at all, and
 //! nothing is taken for damage.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -12,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{Options, SegmentLog};
+use super::{Options, SegmentLog, seal};
 use crate::publisher::{
     durable::{self, Latch},
     log::{Entry, EventLog as _, Extent, OpenError},
@@ -54,6 +55,22 @@ fn cut(before: &Files, after: &Files, mut chance: impl FnMut() -> bool) -> Files
                 disk.insert(name.clone(), content);
             }
         }
+    }
+    let names = before.keys().chain(after.keys());
+    let is_seal = |name: &&PathBuf| name.extension().is_some_and(|end| end == seal::EXTENSION);
+    for name in names.filter(is_seal).collect::<BTreeSet<_>>() {
+        disk.remove(name);
+        let Some(whole) = after.get(name).or(before.get(name)).filter(|_| chance()) else {
+            continue;
+        };
+        let mut content = whole.clone();
+        while chance() {
+            content.truncate(content.len() / 2);
+        }
+        if chance() {
+            content.resize(whole.len(), 0);
+        }
+        disk.insert(name.clone(), content);
     }
     disk
 }

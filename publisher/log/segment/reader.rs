@@ -17,11 +17,12 @@ use bytes::Bytes;
 use super::{
     super::{Entry, Extent, LogReader, ReadError, recent::Recent},
     format::{self, FRAME_HEADER_BYTES, FileHeader, FrameHeader},
+    seal::Seal,
 };
 use crate::proto::{chain::Chain, event::Sequence};
 
 /// From one mark to the next, at least. A read skips less than this and a frame.
-const MARK_BYTES: u64 = 16 * 1024;
+pub const MARK_BYTES: u64 = 16 * 1024;
 /// Least and most that is read from a file in one go, unless a frame is larger.
 const CHUNK_BYTES: Range<usize> = 16 * 1024..256 * 1024;
 
@@ -56,10 +57,12 @@ pub struct Segment {
 }
 
 /// A place where a frame starts.
-#[derive(Debug, Clone, Copy)]
-struct Mark {
-    sequence: Sequence,
-    offset: u64,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Of its first entry.
+    pub sequence: Sequence,
+    /// Bytes before it.
+    pub offset: u64,
 }
 
 impl Segment {
@@ -67,6 +70,32 @@ impl Segment {
     pub fn new(path: PathBuf, header: FileHeader) -> Self {
         let (next, length) = (header.first, format::FILE_HEADER_BYTES as u64);
         Segment { path, file: None, header, next, length, body_bytes: 0, marks: Vec::new() }
+    }
+
+    /// A full segment, as its seal has it.
+    pub fn sealed(path: PathBuf, seal: Seal) -> Self {
+        let Seal { header, length, next, body_bytes, marks, .. } = seal;
+        Segment { path, file: None, header, next, length, body_bytes, marks }
+    }
+
+    /// Lets go of what only a growing segment needs.
+    pub fn close(&mut self) {
+        self.file = None;
+        self.marks.shrink_to_fit();
+    }
+
+    /// The seal of a segment that gets no more commits, with the chain and the floor
+    /// at its end.
+    pub fn seal(&self, head: Chain, floor: Sequence) -> Seal {
+        Seal {
+            header: self.header.clone(),
+            length: self.length,
+            next: self.next,
+            floor,
+            head,
+            body_bytes: self.body_bytes,
+            marks: self.marks.clone(),
+        }
     }
 
     /// Takes note of a committed frame at the end.
@@ -193,6 +222,8 @@ impl Reader {
                 // The file was released after the look-up; the next look tells.
                 Err(ReadError::Io(error))
                     if error.kind() == io::ErrorKind::NotFound && next < self.state().first() => {}
+                // What stands before the damage can be read; the next call says so.
+                Err(ReadError::Corrupt { .. }) if !entries.is_empty() => break,
                 other => other?,
             }
         }

@@ -1,6 +1,6 @@
 //! What stands in the files when a log is opened: which frames count, whether
-//! the end is torn, whether anything is damaged. Never changes a file that it
-//! looks at.
+//! the end is torn, whether anything is damaged. A full segment may be taken as its
+//! seal has it, unread. Never changes a file that it looks at.
 
 use std::{fs, fs::File, io, path::Path, path::PathBuf};
 
@@ -12,6 +12,7 @@ use super::{
     format::{self, BadHeader, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, FrameHeader},
     meta,
     reader::{Segment, State, Window},
+    seal::Seal,
 };
 use crate::{
     proto::{chain::Chain, event::Sequence},
@@ -26,6 +27,18 @@ pub struct Found {
     pub state: State,
     /// Bytes behind the last whole frame of the last file.
     pub torn: Bytes,
+    /// Full segments that were read, and the seals that would have spared that.
+    pub unsealed: Vec<(PathBuf, Seal)>,
+}
+
+/// What is believed without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// That a full segment is as its seal has it. What has been damaged in it since is
+    /// found by who reads it.
+    Seals,
+    /// Nothing.
+    Nothing,
 }
 
 /// The segment files of a directory, by first sequence.
@@ -46,12 +59,12 @@ pub fn list(dir: &Path) -> io::Result<Vec<(Sequence, PathBuf)>> {
     Ok(files)
 }
 
-/// Reads all segments of a log.
+/// Looks at all segments of a log, and reads those that need it.
 ///
 /// # Errors
 /// [`OpenError`]: bytes are damaged that had been committed, a file is missing,
 /// or a newer version wrote one.
-pub fn look(dir: &Path, log_id: Uuid) -> Result<Found, OpenError> {
+pub fn look(dir: &Path, log_id: Uuid, trust: Trust) -> Result<Found, OpenError> {
     let files = list(dir).map_err(|error| OpenError::io("list", dir, error))?;
     let corrupt = |path: &Path, sequence, what: String| OpenError::Corrupt {
         path: path.display().to_string(),
@@ -62,9 +75,10 @@ pub fn look(dir: &Path, log_id: Uuid) -> Result<Found, OpenError> {
     let mut floor = 0;
     let mut head: Option<Chain> = None;
     let mut torn = Bytes::new();
+    let mut unsealed = Vec::new();
     for (n, (first, path)) in files.iter().enumerate() {
         let file = File::open(path).map_err(|error| OpenError::io("open", path, error))?;
-        let header = header(&file, path, *first)?;
+        let (header, length) = header(&file, path, *first)?;
         if header.log_id != log_id || header.first != *first {
             return Err(corrupt(path, *first, "the file belongs to another log or place".into()));
         }
@@ -78,9 +92,18 @@ pub fn look(dir: &Path, log_id: Uuid) -> Result<Found, OpenError> {
             };
             return Err(corrupt(path, before.next.min(*first), what));
         }
+        let last = n + 1 == files.len();
+        if trust == Trust::Seals
+            && !last
+            && let Some(seal) = Seal::read(path, &header, length)
+        {
+            floor = floor.max(seal.floor);
+            head = Some(seal.head);
+            segments.push(Segment::sealed(path.clone(), seal));
+            continue;
+        }
         let scan = scan(&file, path.clone(), header)
             .map_err(|error| OpenError::io("read", path, error))?;
-        let last = n + 1 == files.len();
         if !scan.rest.is_empty() && (!last || scan.more) {
             return Err(corrupt(
                 path,
@@ -91,6 +114,9 @@ pub fn look(dir: &Path, log_id: Uuid) -> Result<Found, OpenError> {
         floor = floor.max(scan.floor);
         head = Some(scan.head);
         torn = scan.rest;
+        if !last && scan.segment.next > *first {
+            unsealed.push((path.clone(), scan.segment.seal(scan.head, floor)));
+        }
         segments.push(scan.segment);
     }
     let (Some(oldest), Some(newest), Some(head_chain)) = (segments.first(), segments.last(), head)
@@ -108,6 +134,7 @@ pub fn look(dir: &Path, log_id: Uuid) -> Result<Found, OpenError> {
     Ok(Found {
         state: State { extent, segments: segments.into(), recent: Recent::new(extent.next) },
         torn,
+        unsealed,
     })
 }
 
@@ -118,7 +145,7 @@ pub fn look(dir: &Path, log_id: Uuid) -> Result<Found, OpenError> {
 /// [`OpenError`], as for opening it. The files that are there are not touched.
 pub fn copy(from: &Path, to: &Path) -> Result<Option<Copied>, OpenError> {
     let Some(log_id) = meta::read(from)? else { return Ok(None) };
-    let Found { state, torn } = look(from, log_id)?;
+    let Found { state, torn, .. } = look(from, log_id, Trust::Nothing)?;
     for Segment { path, length, .. } in &state.segments {
         let mut content = fs::read(path).map_err(|error| OpenError::io("read", path, error))?;
         content.truncate(*length as usize);
@@ -130,6 +157,16 @@ pub fn copy(from: &Path, to: &Path) -> Result<Option<Copied>, OpenError> {
     Ok(Some(Copied { extent: state.extent, torn_bytes: torn.len() as u64 }))
 }
 
+/// Reads every segment of a log, whatever their seals say. None: there is no log yet.
+/// The extent's `bytes` are not counted.
+///
+/// # Errors
+/// [`OpenError`]: as [`look`].
+pub fn check(dir: &Path) -> Result<Option<Extent>, OpenError> {
+    let Some(log_id) = meta::read(dir)? else { return Ok(None) };
+    Ok(Some(look(dir, log_id, Trust::Nothing)?.state.extent))
+}
+
 /// What has been copied.
 #[derive(Debug, Clone, Copy)]
 pub struct Copied {
@@ -139,13 +176,14 @@ pub struct Copied {
     pub torn_bytes: u64,
 }
 
-fn header(file: &File, path: &Path, first: Sequence) -> Result<FileHeader, OpenError> {
+/// What a file starts with, and how many bytes it has.
+fn header(file: &File, path: &Path, first: Sequence) -> Result<(FileHeader, u64), OpenError> {
     let end = file.metadata().map_err(|error| OpenError::io("read", path, error))?.len();
     let bytes = Window::new(file, end, FILE_HEADER_BYTES)
         .get(0, FILE_HEADER_BYTES)
         .map_err(|error| OpenError::io("read", path, error))?
         .unwrap_or_default();
-    FileHeader::decode(&bytes).map_err(|bad| match bad {
+    let header = FileHeader::decode(&bytes).map_err(|bad| match bad {
         BadHeader::Newer(version) => OpenError::Format(format!(
             "{} has format {version}; this version reads up to {}",
             path.display(),
@@ -156,7 +194,8 @@ fn header(file: &File, path: &Path, first: Sequence) -> Result<FileHeader, OpenE
             sequence: first,
             what: "it does not start like a segment file".into(),
         },
-    })
+    })?;
+    Ok((header, end))
 }
 
 struct Scan {

@@ -164,7 +164,8 @@ fn damage_while_running_is_told_to_the_reader() {
     fs::write(&path, content).expect("written");
     let reader = log.reader();
     assert_eq!(reader.read(0, 4, usize::MAX).expect("before it").len(), 4);
-    let read = reader.read(3, 9, usize::MAX);
+    assert_eq!(reader.read(0, 9, usize::MAX).expect("up to it").len(), 4);
+    let read = reader.read(4, 9, usize::MAX);
     assert!(matches!(read, Err(ReadError::Corrupt { sequence: 4, .. })), "{read:?}");
 }
 

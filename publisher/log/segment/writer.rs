@@ -17,7 +17,8 @@ use super::{
     format::{self, FileHeader, FrameHeader},
     meta,
     reader::{Reader, Segment},
-    recover,
+    recover::{self, Trust},
+    seal,
 };
 use crate::{
     proto::{
@@ -73,7 +74,8 @@ impl SegmentLog {
             None => create(dir)?,
         };
         let names = File::open(dir).map_err(|error| OpenError::io("open", dir, error))?;
-        let recover::Found { mut state, torn } = recover::look(dir, log_id)?;
+        let recover::Found { mut state, torn, unsealed } =
+            recover::look(dir, log_id, Trust::Seals)?;
         let last = state.last();
         let (path, length, salt) = (last.path.clone(), last.length, last.header.salt);
         let mut settle = || -> io::Result<AppendFile> {
@@ -87,6 +89,10 @@ impl SegmentLog {
                 latch.barrier(&File::open(&segment.path)?)?;
             }
             latch.barrier(&names)?;
+            for (segment, seal) in &unsealed {
+                seal.write(segment);
+            }
+            seal::remove_orphans(dir)?;
             Ok(AppendFile::new(file, length))
         };
         let file = settle().map_err(|error| OpenError::io("sync", &path, error))?;
@@ -123,11 +129,16 @@ impl SegmentLog {
         crash::point(crash::PUBLISHER_AFTER_ROLL);
         self.file = AppendFile::new(file, format::FILE_HEADER_BYTES as u64);
         let mut state = self.shared.change();
-        state.last().file = None;
+        let full = state.last();
+        full.close();
+        // Only now: a seal says that its segment gets no more commits.
+        let (sealed, seal) = (full.path.clone(), full.seal(extent.head_chain, extent.floor));
         self.salt = header.salt;
         let mut segment = Segment::new(path, header);
         segment.file = Some(self.file.reading());
         state.segments.push_back(segment);
+        drop(state);
+        seal.write(&sealed);
         Ok(())
     }
 
@@ -203,6 +214,7 @@ impl EventLog for SegmentLog {
         assert_eq!(Some(range), self.releasable(), "exactly what is releasable is released");
         let released = self.shared.change().segments.pop_front();
         if let Some(segment) = released {
+            seal::remove(&segment.path);
             fs::remove_file(&segment.path)
                 .and_then(|()| self.names.sync_all())
                 .map_err(|error| self.latch.close("removing a segment", &error))?;

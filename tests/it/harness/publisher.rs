@@ -177,6 +177,14 @@ impl Publisher {
         Self::at(dir).start()
     }
 
+    /// Runs `publisher check` over this directory.
+    pub fn check(dir: &Path) -> Ended {
+        Launch::new(env!("CARGO_BIN_EXE_publisher"))
+            .args(["check", "--data-dir"])
+            .arg(dir.join("publisher"))
+            .run()
+    }
+
     /// Runs `publisher recover` over this directory.
     pub fn recover(dir: &Path) -> Ended {
         Launch::new(env!("CARGO_BIN_EXE_publisher"))

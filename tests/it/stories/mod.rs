@@ -18,6 +18,7 @@ mod receipts;
 mod replay;
 mod restore;
 mod retention;
+mod sealed;
 mod sqlite;
 mod tool;
 mod transport;
