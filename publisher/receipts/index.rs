@@ -40,14 +40,6 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Makes room for so many keys at once.
-    pub fn reserve(&mut self, keys: u64) {
-        let each = keys as usize / SHARDS;
-        for shard in &mut self.shards {
-            shard.reserve(each);
-        }
-    }
-
     /// Adds a place of a key. A key may have several: of receipts that have
     /// expired, and of a later one.
     ///
@@ -55,22 +47,6 @@ impl Index {
     /// Beyond [`MAX_SEQUENCE`].
     pub fn insert(&mut self, key: &Hash, sequence: Sequence) {
         self.shards[shard(key)].insert(entry(key, sequence));
-    }
-
-    /// Adds many places, the tables divided between as many threads as there are parts.
-    pub fn insert_all(&mut self, parts: &[&Sorted]) {
-        let each = SHARDS.div_ceil(parts.len().max(1));
-        thread::scope(|scope| {
-            for (n, tables) in self.shards.chunks_mut(each).enumerate() {
-                scope.spawn(move || {
-                    for (table, shard) in tables.iter_mut().zip(n * each..) {
-                        for &entry in parts.iter().flat_map(|part| &part.tables[shard]) {
-                            table.insert(entry);
-                        }
-                    }
-                });
-            }
-        });
     }
 
     /// Takes a place of a key away, if it is there.
@@ -93,31 +69,60 @@ impl Index {
     }
 }
 
-/// Places of keys by table, to be added together: each table is then gone through once,
-/// and not at a random place for each key.
+/// Places of keys by table, as one thread has found them.
 #[derive(Debug)]
-pub struct Sorted {
-    tables: Vec<Vec<Entry>>,
-}
+pub struct ByTable(Vec<Vec<Entry>>);
 
-impl Default for Sorted {
+impl Default for ByTable {
     fn default() -> Self {
-        Sorted { tables: vec![Vec::new(); SHARDS] }
+        ByTable(vec![Vec::new(); SHARDS])
     }
 }
 
-impl Sorted {
-    /// Takes a place to be added.
+impl ByTable {
+    /// Takes a place in.
     ///
     /// # Panics
     /// Beyond [`MAX_SEQUENCE`].
     pub fn push(&mut self, key: &Hash, sequence: Sequence) {
-        self.tables[shard(key)].push(entry(key, sequence));
+        self.0[shard(key)].push(entry(key, sequence));
+    }
+}
+
+/// An index that is filled at once: its tables are put in order when all is there.
+#[derive(Debug)]
+pub struct Filling {
+    shards: Vec<Table>,
+}
+
+impl Filling {
+    /// With room for so many keys, and some more that come later.
+    pub fn with_room(keys: u64) -> Self {
+        let each = keys as usize / SHARDS;
+        // Tables are not equally full: the fullest of 256 has this much more.
+        let homes = homes_for(each + 4 * each.isqrt());
+        let table = || Table { slots: Vec::with_capacity(homes + TAIL), homes, len: 0 };
+        Filling { shards: (0..SHARDS).map(|_| table()).collect() }
     }
 
-    /// Forgets what has been added, and keeps the room.
-    pub fn clear(&mut self) {
-        self.tables.iter_mut().for_each(Vec::clear);
+    /// Adds places, and leaves nothing in what they came in but the room.
+    pub fn add(&mut self, places: &mut ByTable) {
+        for (table, places) in self.shards.iter_mut().zip(&mut places.0) {
+            table.slots.append(places);
+        }
+    }
+
+    /// The index, put in order by so many threads.
+    pub fn finish(mut self, threads: usize) -> Index {
+        thread::scope(|scope| {
+            for tables in self.shards.chunks_mut(SHARDS.div_ceil(threads.max(1))) {
+                scope.spawn(move || {
+                    let mut entries = Vec::new();
+                    tables.iter_mut().for_each(|table| table.put_in_order(&mut entries));
+                });
+            }
+        });
+        Index { shards: self.shards }
     }
 }
 
@@ -142,13 +147,22 @@ fn full(homes: usize) -> usize {
     homes - homes / 8
 }
 
+/// Best places for so many entries, and for some that come later.
+fn homes_for(entries: usize) -> usize {
+    entries + entries / 5
+}
+
 impl Table {
-    fn reserve(&mut self, more: usize) {
-        let wanted = self.len + more;
-        if wanted > full(self.homes) {
-            // Some room more than that, so that the next entries do not make it grow.
-            self.grow(wanted + wanted / 5);
+    /// Takes what stands in the slots for entries in no order. `entries` is scratch memory.
+    fn put_in_order(&mut self, entries: &mut Vec<Entry>) {
+        entries.clear();
+        entries.append(&mut self.slots);
+        entries.sort_unstable_by_key(tag);
+        self.len = entries.len();
+        if self.len > full(self.homes) {
+            self.homes = homes_for(self.len);
         }
+        self.place(entries.iter());
     }
 
     fn insert(&mut self, entry: Entry) {
@@ -210,9 +224,15 @@ impl Table {
     fn grow(&mut self, homes: usize) {
         let old = std::mem::take(&mut self.slots);
         self.homes = homes;
-        self.slots = vec![EMPTY; homes + TAIL];
+        self.place(old.iter().filter(|entry| **entry != EMPTY));
+    }
+
+    /// Puts sorted entries at their places in slots that hold nothing.
+    fn place<'a>(&mut self, sorted: impl Iterator<Item = &'a Entry>) {
+        self.slots.reserve_exact(self.homes + TAIL);
+        self.slots.resize(self.homes + TAIL, EMPTY);
         let mut free = 0;
-        for entry in old.iter().filter(|entry| **entry != EMPTY) {
+        for entry in sorted {
             let at = self.home(entry).max(free);
             match self.slots.get_mut(at) {
                 Some(slot) => *slot = *entry,
@@ -248,7 +268,6 @@ mod tests {
     #[test]
     fn keys_are_found_where_they_stand_until_they_are_taken_away() {
         let mut index = Index::default();
-        index.reserve(1_000);
         let key = |n: i64| hash(&format!("key-{n}"));
         for n in 0..10_000 {
             index.insert(&key(n), n << 20);
@@ -280,21 +299,29 @@ mod tests {
     }
 
     #[test]
-    fn many_added_together_are_found_like_each_added_alone() {
+    fn an_index_filled_at_once_is_one_like_any_other() {
         let key = |n: i64| hash(&format!("key-{n}"));
-        let mut index = Index::default();
-        index.reserve(20_000);
-        let mut parts = [Sorted::default(), Sorted::default(), Sorted::default()];
-        for from in [0, 10_000] {
-            for n in from..from + 10_000 {
-                parts[n as usize % 3].push(&key(n), n);
+        // With too little room, and with too much.
+        for room in [0, 20_000, 90_000] {
+            let mut filling = Filling::with_room(room);
+            let mut places = ByTable::default();
+            for n in 0..20_000 {
+                places.push(&key(n), n);
+                if n % 7_000 == 0 {
+                    filling.add(&mut places);
+                }
             }
-            index.insert_all(&parts.each_ref());
-            parts.iter_mut().for_each(Sorted::clear);
-        }
-        assert_eq!(index.len(), 20_000);
-        for n in 0..20_000 {
-            assert!(index.candidates(&key(n)).any(|sequence| sequence == n), "{n}");
+            filling.add(&mut places);
+            let mut index = filling.finish(3);
+            for n in 20_000..30_000 {
+                index.insert(&key(n), n);
+                index.remove(&key(n - 10_000), n - 10_000);
+            }
+            assert_eq!(index.len(), 20_000);
+            for n in 0..30_000 {
+                let found = index.candidates(&key(n)).any(|sequence| sequence == n);
+                assert_eq!(found, !(10_000..20_000).contains(&n), "{n}");
+            }
         }
     }
 

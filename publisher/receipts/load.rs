@@ -1,12 +1,12 @@
 //! What the files of receipts hold, into memory. A start waits for it, so all
-//! processors read, then all add: each a part of the files, each a part of the tables.
+//! processors read, each its share of the files, and put tables in order.
 
 use std::{num::NonZero, path::Path, thread};
 
 use super::{
     Receipts, file,
     fold::Hash,
-    index::{Index, Sorted},
+    index::{ByTable, Filling},
     is_live,
     manifest::{Manifest, Part},
 };
@@ -14,7 +14,7 @@ use crate::publisher::log::OpenError;
 
 /// More threads wait for memory.
 const MAX_THREADS: usize = 4;
-/// Files that a thread reads before it adds: about 3 MiB of entries.
+/// Files that a thread reads before what it has read is added: about 3 MiB of entries.
 const FILES: usize = 8;
 
 /// Takes note of what the files hold that the manifest names.
@@ -23,12 +23,12 @@ const FILES: usize = 8;
 /// [`OpenError`]: one is missing or damaged.
 pub fn load(receipts: &mut Receipts) -> Result<(), OpenError> {
     let Receipts { dir, manifest, index, subjects, untimed, .. } = receipts;
-    index.reserve(manifest.parts.iter().map(|part| part.rows).sum());
+    let (dir, manifest) = (&*dir, &*manifest);
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS);
+    let mut filling = Filling::with_room(manifest.parts.iter().map(|part| part.rows).sum());
     let mut shares = Vec::new();
     shares.resize_with(threads, Share::default);
     for parts in manifest.parts.chunks(threads * FILES) {
-        let (dir, manifest) = (&*dir, &*manifest);
         thread::scope(|scope| {
             let reading: Vec<_> = shares
                 .iter_mut()
@@ -38,29 +38,24 @@ pub fn load(receipts: &mut Receipts) -> Result<(), OpenError> {
             // The first of the files that cannot be used is told.
             reading.into_iter().try_for_each(|read| read.join().expect("reading does not panic"))
         })?;
-        add(&mut shares, index);
         for share in &mut shares {
-            share
-                .subjects
-                .drain(..)
-                .for_each(|(subject, version)| subjects.raise(subject, version));
-            *untimed += std::mem::take(&mut share.untimed);
+            filling.add(&mut share.keys);
+            for (subject, version) in share.subjects.drain(..) {
+                subjects.raise(subject, version);
+            }
         }
     }
+    *untimed = shares.iter().map(|share| share.untimed).sum();
+    *index = filling.finish(threads);
     Ok(())
-}
-
-fn add(shares: &mut [Share], index: &mut Index) {
-    let keys: Vec<&Sorted> = shares.iter().map(|share| &share.keys).collect();
-    index.insert_all(&keys);
-    shares.iter_mut().for_each(|share| share.keys.clear());
 }
 
 /// What one thread has read.
 #[derive(Default)]
 struct Share {
-    keys: Sorted,
+    keys: ByTable,
     subjects: Vec<(Hash, i64)>,
+    /// Of all that it has ever read.
     untimed: u64,
 }
 
@@ -71,9 +66,8 @@ impl Share {
             let (header, sections) = file::read_sections(&path)?;
             file::is_saved(&path, &header, part, manifest)?;
             self.subjects.extend(sections.subjects);
-            let live =
-                sections.keys.iter().filter(|key| is_live(key.time_ms, manifest.key_floor_ms));
-            for key in live {
+            let live = |time_ms| is_live(time_ms, manifest.key_floor_ms);
+            for key in sections.keys.iter().filter(|key| live(key.time_ms)) {
                 self.keys.push(&key.hash, key.sequence);
                 self.untimed += u64::from(key.time_ms.is_none());
             }

@@ -99,9 +99,10 @@ impl SegmentLog {
         state.last().file = Some(file.reading());
         let Extent { floor, next, .. } = state.extent;
         let shared = Arc::new(Reader::new(state));
-        let bytes = shared.body_bytes(floor..next).map_err(|error| OpenError::Damaged {
-            path: dir.display().to_string(),
-            what: error.to_string(),
+        let path = dir.display().to_string();
+        let bytes = shared.body_bytes(floor..next).map_err(|error| match error {
+            ReadError::Corrupt { sequence, what } => OpenError::Corrupt { path, sequence, what },
+            other => OpenError::Damaged { path, what: other.to_string() },
         })?;
         shared.change().extent.bytes = bytes;
         let dir = dir.to_owned();

@@ -12,26 +12,36 @@ use counterfoil::proto::{
 };
 
 use crate::harness::{
-    events::adjusted,
+    events::{adjusted, event},
     files::{contents, segments, with_extension},
     pair::directory,
     publisher::Publisher,
     refusal::refused,
     tools::{has, skip, strace},
+    wait::wait_until,
 };
 
-/// Every event has a segment of its own, and its receipt comes into a file early.
+/// Every event has a segment of its own.
 const RESTLESS: &str = "[logs.main]\nmax_events = 40\nsegment_bytes = 1\n";
-/// More than are retained: receipts are saved before their events go.
+const RETAINED: usize = 40;
+/// More than are retained.
 const EVENTS: i64 = 50;
+/// Together far more than is read ahead of the oldest events.
+const DATA_BYTES: usize = 20_000;
 /// Bytes of a segment's header.
 const HEADER: u64 = 80;
 
 async fn long_log(dir: &Path) -> Publisher {
     let publisher = Publisher::at(dir).config(RESTLESS).start();
+    let data = format!("{{\"note\":\"{}\"}}", "x".repeat(DATA_BYTES));
     for n in 0..EVENTS {
-        publisher.accepts(adjusted(&format!("k{n}"), "a", 1)).await;
+        publisher.accepts(event(&format!("k{n}"), "note.taken", "a", &data)).await;
     }
+    // By then receipts are in files, too.
+    wait_until("the segments of truncated events are gone", async || {
+        (segments(publisher.dir()).len() == RETAINED).then_some(())
+    })
+    .await;
     publisher
 }
 
@@ -65,12 +75,12 @@ async fn a_start_reads_no_event_of_a_full_segment() {
     assert_eq!(log.bytes, before.bytes, "also what is not read is counted");
     let text = fs::read_to_string(&trace).expect("strace has written");
     let data = publisher.dir().to_owned();
-    // Behind these, receipts are taken from the log.
-    for sequence in 11..30 {
+    // What is before these is read ahead, to know when it is too old.
+    for sequence in 30..EVENTS - 1 {
         assert_eq!(bytes_read(&text, &segment(&data, sequence)), HEADER, "segment {sequence}");
     }
     assert!(bytes_read(&text, &segment(&data, EVENTS - 1)) > HEADER, "the last is read");
-    assert_eq!(publisher.everything().await.len(), 40);
+    assert_eq!(publisher.everything().await.len(), RETAINED);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,6 +131,6 @@ async fn a_log_without_seals_starts_as_well_and_has_them_afterwards() {
         fs::remove_file(seal).expect("removed");
     }
     let publisher = again.start();
-    assert_eq!(publisher.everything().await.len(), 40);
+    assert_eq!(publisher.everything().await.len(), RETAINED);
     assert_eq!(seals().len(), segments(&data).len() - 1);
 }
