@@ -106,6 +106,10 @@ pub const STREAM_WINDOW_BYTES: u32 = 512 * 1024;
 /// The same over all streams of a connection: one that is not read does not close
 /// the window of the others.
 pub const CONNECTION_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+/// Bytes that the publisher may send on a Replay before the receiver has read them: some
+/// frames, so that 100,000 events a second come over a way of 20 ms. Leaves room in the
+/// connection's window for the answers to Acks.
+pub const REPLAY_WINDOW_BYTES: u32 = 1024 * 1024;
 /// Connections that one service holds open.
 pub const MAX_CONNECTIONS: usize = 1_024;
 /// Calls of the publisher that are worked on at a time, over all connections; more
@@ -145,6 +149,7 @@ const _: () = {
     // A commit of nothing but outcomes is kept until the Ack after it.
     assert!(MAX_UNREPORTED_OUTCOMES > MAX_COMMIT_EVENTS);
     assert!(CONNECTION_WINDOW_BYTES > STREAM_WINDOW_BYTES);
+    assert!(CONNECTION_WINDOW_BYTES > REPLAY_WINDOW_BYTES);
     assert!(LINGER.as_millis() < DRAIN.as_millis());
     assert!(RECEIVE_QUEUE_FRAMES * FRAME_EVENTS >= 2 * MAX_COMMIT_EVENTS);
 };

@@ -18,7 +18,9 @@ use crate::{
         config::{self, Address},
     },
     proto::{
-        limits::{KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT},
+        limits::{
+            CONNECTION_WINDOW_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, REPLAY_WINDOW_BYTES,
+        },
         wire,
     },
 };
@@ -164,10 +166,13 @@ impl FromStr for Publisher {
 }
 
 /// Keepalive also while nothing comes; no deadline over all, or a quiet Replay would end.
+/// The windows let frames come without a pause for the way back, over longer ways too.
 fn connecting(endpoint: Endpoint) -> Endpoint {
     endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_nodelay(true)
+        .initial_stream_window_size(REPLAY_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .keep_alive_while_idle(true)
         .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
