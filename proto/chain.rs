@@ -12,15 +12,20 @@ pub type Chain = [u8; 32];
 pub const EMPTY_CHAIN: Chain = [0; 32];
 
 /// `SHA-256(chain(n-1) ‖ be64(n) ‖ fingerprint(n) ‖ be32(len key) ‖ key)`.
-pub fn link(before: &Chain, sequence: Sequence, fingerprint: &Fingerprint, key: &str) -> Chain {
-    Sha256::new()
-        .chain_update(before)
-        .chain_update(sequence.to_be_bytes())
-        .chain_update(fingerprint)
-        .chain_update((key.len() as u32).to_be_bytes())
-        .chain_update(key.as_bytes())
-        .finalize()
-        .into()
+pub fn link(
+    before: &Chain,
+    sequence: Sequence,
+    fingerprint: &Fingerprint,
+    key: impl AsRef<[u8]>,
+) -> Chain {
+    let key = key.as_ref();
+    // All that has a fixed size, in one piece.
+    let mut head = [0; 32 + 8 + 32 + 4];
+    head[..32].copy_from_slice(before);
+    head[32..40].copy_from_slice(&sequence.to_be_bytes());
+    head[40..72].copy_from_slice(fingerprint);
+    head[72..].copy_from_slice(&(key.len() as u32).to_be_bytes());
+    Sha256::new().chain_update(head).chain_update(key).finalize().into()
 }
 
 /// What has been applied of a log: everything up to and including `sequence`.

@@ -103,6 +103,21 @@ pub struct Content<'a> {
     pub first_attempt_time: Option<Time>,
 }
 
+/// An intent whose parts are borrowed, all of them checked.
+#[derive(Debug, Clone, Copy)]
+pub struct Stated<'a> {
+    /// Idempotency key.
+    pub key: &'a str,
+    /// What its fingerprint covers.
+    pub content: Content<'a>,
+    /// How to read the payload.
+    pub kind: DataKind,
+    /// When it happened, for people.
+    pub time: Option<Time>,
+    /// See [`fingerprint`].
+    pub fingerprint: Fingerprint,
+}
+
 /// SHA-256 over one unambiguous spelling of the content: a version byte, then
 /// each part with its length before it. `docs/fingerprint.md` has the layout
 /// and test vectors.
@@ -155,6 +170,17 @@ impl Intent {
         intent_time_ms(&self.key, self.first_attempt_time)
     }
 
+    /// The same, borrowed.
+    pub fn stated(&self) -> Stated<'_> {
+        Stated {
+            key: &self.key,
+            content: self.content(),
+            kind: self.kind,
+            time: self.time,
+            fingerprint: self.fingerprint,
+        }
+    }
+
     /// The part of the intent that its fingerprint covers.
     pub fn content(&self) -> Content<'_> {
         Content {
@@ -165,6 +191,31 @@ impl Intent {
             attributes: &self.attributes,
             expected_version: self.expected_version,
             first_attempt_time: self.first_attempt_time,
+        }
+    }
+}
+
+impl Stated<'_> {
+    /// See [`intent_time_ms`].
+    pub fn time_ms(&self) -> Option<i64> {
+        intent_time_ms(self.key, self.content.first_attempt_time)
+    }
+
+    /// The same, owned.
+    pub fn to_intent(&self) -> Intent {
+        let Content { event_type, subject, content_type, data, attributes, .. } = self.content;
+        Intent {
+            key: self.key.to_owned(),
+            event_type: event_type.to_owned(),
+            subject: subject.to_owned(),
+            content_type: content_type.to_owned(),
+            kind: self.kind,
+            data: Bytes::copy_from_slice(data),
+            attributes: attributes.to_owned(),
+            expected_version: self.content.expected_version,
+            first_attempt_time: self.content.first_attempt_time,
+            time: self.time,
+            fingerprint: self.fingerprint,
         }
     }
 }

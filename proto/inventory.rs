@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::event::{DataKind, Intent};
+use super::event::{DataKind, Intent, Stated};
 
 /// How far one adjustment goes, either way.
 const DELTA: RangeInclusive<i64> = -1_000..=1_000;
@@ -58,14 +58,22 @@ impl Unreadable {
 /// # Errors
 /// [`Unreadable`].
 pub fn read(intent: &Intent) -> Result<Option<Movement>, Unreadable> {
-    match intent.event_type.as_str() {
+    read_stated(&intent.stated())
+}
+
+/// The same of one that is borrowed.
+///
+/// # Errors
+/// [`Unreadable`].
+pub fn read_stated(intent: &Stated<'_>) -> Result<Option<Movement>, Unreadable> {
+    match intent.content.event_type {
         "stock.adjusted" => adjusted(intent).map(Some),
         "stock.reserved" => reserved(intent).map(Some),
         _ => Ok(None),
     }
 }
 
-fn adjusted(intent: &Intent) -> Result<Movement, Unreadable> {
+fn adjusted(intent: &Stated<'_>) -> Result<Movement, Unreadable> {
     #[derive(Deserialize)]
     struct Payload {
         delta: Option<Value>,
@@ -74,7 +82,7 @@ fn adjusted(intent: &Intent) -> Result<Movement, Unreadable> {
     Ok(Movement::Adjusted { delta: integer(delta, "delta", DELTA)? })
 }
 
-fn reserved(intent: &Intent) -> Result<Movement, Unreadable> {
+fn reserved(intent: &Stated<'_>) -> Result<Movement, Unreadable> {
     #[derive(Deserialize)]
     struct Payload {
         task: Option<Value>,
@@ -89,8 +97,8 @@ fn reserved(intent: &Intent) -> Result<Movement, Unreadable> {
     })
 }
 
-fn payload<'a, T: Deserialize<'a>>(intent: &'a Intent) -> Result<T, Unreadable> {
-    if intent.subject.is_empty() {
+fn payload<'a, T: Deserialize<'a>>(intent: &Stated<'a>) -> Result<T, Unreadable> {
+    if intent.content.subject.is_empty() {
         return Err(Unreadable::new("subject", "is empty, an item was expected"));
     }
     let wrong = |what: &str| Unreadable::new("data", format!("is {what}, which was expected"));
@@ -98,10 +106,10 @@ fn payload<'a, T: Deserialize<'a>>(intent: &'a Intent) -> Result<T, Unreadable> 
         return Err(wrong("no JSON object"));
     }
     // Looked at here, because a list would do for a structure too.
-    if intent.data.trim_ascii_start().first() != Some(&b'{') {
+    if intent.content.data.trim_ascii_start().first() != Some(&b'{') {
         return Err(wrong("not a JSON object"));
     }
-    serde_json::from_slice(&intent.data).map_err(|error| {
+    serde_json::from_slice(intent.content.data).map_err(|error| {
         Unreadable::new("data", format!("is not the JSON object expected: {error}"))
     })
 }

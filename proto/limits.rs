@@ -55,6 +55,9 @@ pub const MAX_QUEUE_WEIGHT: usize = 16 * 1024 * 1024;
 pub const MAX_STREAM_WEIGHT: usize = 2 * 1024 * 1024;
 /// Requests that these are at most.
 pub const MAX_STREAM_REQUESTS: usize = MAX_STREAM_WEIGHT / ANSWER_BYTES;
+/// Requests of one PublishStream that go into the queue in one piece, and are answered
+/// in one.
+pub const MAX_STREAM_BATCH: usize = 128;
 /// PublishStreams that the publisher has open at a time, over all connections.
 pub const MAX_PUBLISH_STREAMS: usize = 256;
 

@@ -7,6 +7,7 @@ pub mod event;
 pub mod inventory;
 pub mod limits;
 pub mod outcome;
+pub mod publishing;
 pub mod refusal;
 pub mod stored;
 pub mod wire;

@@ -1,21 +1,26 @@
 //! The only place where wire messages and checked types turn into each other.
 //! Nothing behind it sees a generated type, and nothing before it is trusted.
 
-use std::{collections::BTreeMap, fmt::Arguments, ops::RangeInclusive};
+use std::{
+    collections::BTreeMap,
+    fmt::Arguments,
+    ops::{Range, RangeInclusive},
+};
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes, BytesMut};
 use prost::Message as _;
 use uuid::Uuid;
 
 use super::{
     chain::{Chain, Cursor, EMPTY_CHAIN},
     event::{
-        Content, DataKind, Event, Fingerprint, Intent, Sequence, Time, duration_millis,
+        Content, DataKind, Event, Fingerprint, Intent, Sequence, Stated, Time, duration_millis,
         fingerprint, intent_time_ms,
     },
     limits::*,
     outcome::{Outcome, Report, Reported},
     pb,
+    publishing::{Data, NewEvent},
     refusal::{Reason, Refusal},
 };
 
@@ -39,13 +44,30 @@ pub enum DataForm {
 /// # Errors
 /// INVALID_FIELD or EVENT_TOO_LARGE, each naming the field and the limit.
 pub fn intent(event: pb::NewEvent, at: Arguments<'_>, now: Time) -> Result<Intent, Refusal> {
+    let (mut event, mut attributes) = (NewEvent::from(event), Vec::new());
+    stated(&mut event, &mut attributes, at, now).map(|stated| stated.to_intent())
+}
+
+/// The same, borrowed from an event whose texts are known to be text. A Struct in it is
+/// turned into its text there, and its attributes move to `attributes`.
+///
+/// # Errors
+/// As [`intent`].
+pub fn stated<'a>(
+    event: &'a mut NewEvent,
+    attributes: &'a mut Vec<(String, String)>,
+    at: Arguments<'_>,
+    now: Time,
+) -> Result<Stated<'a>, Refusal> {
     let field = |name: &str| format!("{at}.{name}");
-    check_text(&event.key, 1, MAX_KEY_BYTES)
+    let key = checked_text(&event.key, 1, MAX_KEY_BYTES)
         .map_err(|wrong| Refusal::field(field("key"), wrong))?;
-    check_type(&event.r#type).map_err(|wrong| Refusal::field(field("type"), wrong))?;
-    check_text(&event.subject, 0, MAX_SUBJECT_BYTES)
+    let event_type = checked_text(&event.event_type, 1, MAX_TYPE_BYTES)
+        .and_then(check_type)
+        .map_err(|wrong| Refusal::field(field("type"), wrong))?;
+    let subject = checked_text(&event.subject, 0, MAX_SUBJECT_BYTES)
         .map_err(|wrong| Refusal::field(field("subject"), wrong))?;
-    check_text(&event.content_type, 0, MAX_CONTENT_TYPE_BYTES)
+    let content_type = checked_text(&event.content_type, 0, MAX_CONTENT_TYPE_BYTES)
         .map_err(|wrong| Refusal::field(field("content_type"), wrong))?;
     if event.attributes.len() > MAX_ATTRIBUTES {
         let count = event.attributes.len();
@@ -77,11 +99,11 @@ pub fn intent(event: pb::NewEvent, at: Arguments<'_>, now: Time) -> Result<Inten
         .first_attempt_time
         .map(|time| checked_time(time, &field("first_attempt_time")))
         .transpose()?;
-    if let Some(at) = intent_time_ms(&event.key, first_attempt_time) {
-        let lead_ms = at.saturating_sub(now.unix_millis());
+    if let Some(time_ms) = intent_time_ms(key, first_attempt_time) {
+        let lead_ms = time_ms.saturating_sub(now.unix_millis());
         if lead_ms > duration_millis(MAX_CLOCK_LEAD) {
-            let (name, what) = match intent_time_ms(&event.key, None) {
-                Some(in_key) if in_key == at => ("key", "is a UUIDv7 whose time lies"),
+            let (name, what) = match intent_time_ms(key, None) {
+                Some(in_key) if in_key == time_ms => ("key", "is a UUIDv7 whose time lies"),
                 _ => ("first_attempt_time", "lies"),
             };
             return Err(Refusal::field(
@@ -95,49 +117,40 @@ pub fn intent(event: pb::NewEvent, at: Arguments<'_>, now: Time) -> Result<Inten
         }
     }
     let time = event.time.map(|time| checked_time(time, &field("time"))).transpose()?;
-    let (kind, data) = match event.data {
-        Some(pb::new_event::Data::Json(object)) => {
-            let text = canonical_json(object).map_err(|Misfit { path, wrong }| {
-                Refusal::field(field(&format!("json{path}")), wrong)
-            })?;
-            (DataKind::Json, text)
+    if let Some(Data::Json(object)) = &mut event.data {
+        let text = canonical_json(std::mem::take(object)).map_err(|Misfit { path, wrong }| {
+            Refusal::field(field(&format!("json{path}")), wrong)
+        })?;
+        check_data_size(text.len(), at)?;
+        event.data = Some(Data::JsonText(text));
+    } else if let Some(Data::JsonText(text)) = &event.data {
+        check_data_size(text.len(), at)?;
+        if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(text) {
+            return Err(Refusal::field(field("json_text"), format!("is not JSON: {error}")));
         }
-        Some(pb::new_event::Data::JsonText(text)) => {
-            check_data_size(text.len(), at)?;
-            if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&text) {
-                return Err(Refusal::field(field("json_text"), format!("is not JSON: {error}")));
-            }
-            (DataKind::Json, Bytes::from(text))
-        }
-        Some(pb::new_event::Data::Binary(bytes)) => (DataKind::Binary, bytes),
-        None => (DataKind::Binary, Bytes::new()),
+    }
+    let (kind, data): (_, &[u8]) = match &event.data {
+        Some(Data::JsonText(text)) => (DataKind::Json, text),
+        Some(Data::Binary(bytes)) => (DataKind::Binary, bytes),
+        Some(Data::Json(_)) | None => (DataKind::Binary, &[]),
     };
     check_data_size(data.len(), at)?;
-    let content_type = or_default(event.content_type, kind);
     // A BTreeMap iterates in the order of the names' bytes.
-    let attributes: Vec<_> = event.attributes.into_iter().collect();
-    let fingerprint = fingerprint(&Content {
-        event_type: &event.r#type,
-        subject: &event.subject,
-        content_type: &content_type,
-        data: &data,
-        attributes: &attributes,
-        expected_version: event.expected_version,
-        first_attempt_time,
-    });
-    Ok(Intent {
-        key: event.key,
-        event_type: event.r#type,
-        subject: event.subject,
-        content_type,
-        kind,
+    attributes.extend(std::mem::take(&mut event.attributes));
+    let content = Content {
+        event_type,
+        subject,
+        content_type: if content_type.is_empty() {
+            kind.default_content_type()
+        } else {
+            content_type
+        },
         data,
         attributes,
         expected_version: event.expected_version,
         first_attempt_time,
-        time,
-        fingerprint,
-    })
+    };
+    Ok(Stated { key, content, kind, time, fingerprint: fingerprint(&content) })
 }
 
 fn check_data_size(length: usize, at: Arguments<'_>) -> Result<(), Refusal> {
@@ -151,6 +164,12 @@ fn check_data_size(length: usize, at: Arguments<'_>) -> Result<(), Refusal> {
         .with("limit", MAX_DATA_BYTES))
 }
 
+/// The same of bytes that are known to be text, with the text.
+fn checked_text(bytes: &[u8], least: usize, most: usize) -> Result<&str, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| "is not text".to_owned())?;
+    check_text(text, least, most).map(|()| text)
+}
+
 /// Text without control characters, within bounds of bytes. The error continues
 /// a sentence that starts with the field's name.
 fn check_text(text: &str, least: usize, most: usize) -> Result<(), String> {
@@ -160,6 +179,10 @@ fn check_text(text: &str, least: usize, most: usize) -> Result<(), String> {
     }
     if length > most {
         return Err(format!("has {length} bytes, at most {most} are allowed"));
+    }
+    // Nearly every text is made of these, and they are quickly looked through.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return Ok(());
     }
     match text.chars().find(|c| c.is_control()) {
         Some(control) => Err(format!(
@@ -171,11 +194,10 @@ fn check_text(text: &str, least: usize, most: usize) -> Result<(), String> {
 }
 
 /// A type's name: a letter, then letters, digits, `.`, `_`, `-`.
-fn check_type(text: &str) -> Result<(), String> {
-    check_text(text, 1, MAX_TYPE_BYTES)?;
+fn check_type(text: &str) -> Result<&str, String> {
     let letters = text.starts_with(|c: char| c.is_ascii_alphabetic());
     match text.chars().find(|&c| !is_name_char(c)) {
-        None if letters => Ok(()),
+        None if letters => Ok(text),
         None => Err(format!("is {text:?}; it must start with a letter")),
         Some(other) => {
             Err(format!("holds {other:?}; letters, digits, '.', '_' and '-' are allowed"))
@@ -413,33 +435,128 @@ fn without_place(intent: Intent) -> pb::Event {
 
 /// The bytes under which an event is stored: [`content`] followed by [`place`].
 pub fn stored(value: &Event) -> Bytes {
-    place(content(value.intent.clone()), value.sequence, value.subject_version, value.accept_time)
+    let mut room = BytesMut::new();
+    let StoredContent { bytes, .. } = content(&value.intent.stated(), &mut room);
+    place(&bytes, value.sequence, value.subject_version, value.accept_time, &mut room)
 }
 
-/// The part of an event's stored bytes that is known before it has its place.
-pub fn content(intent: Intent) -> Vec<u8> {
-    let message = without_place(intent);
-    let mut bytes = Vec::with_capacity(message.encoded_len() + PLACE_BYTES);
-    message.encode_raw(&mut bytes);
-    bytes
+/// The part of an event's stored bytes that is known before it has its place, and
+/// where its names stand in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredContent {
+    /// An encoded [`pb::Event`] without its place.
+    pub bytes: Bytes,
+    /// The key.
+    pub key: Range<usize>,
+    /// The subject.
+    pub subject: Range<usize>,
 }
 
-/// Completes an event's stored bytes by its place in the log: the fields of a
-/// message may come in any order.
+// Tags of `counterfoil.v1.Event`, with their wire types; a test holds them against the
+// generated type.
+const SEQUENCE: u8 = 1 << 3;
+const KEY: u8 = 2 << 3 | 2;
+const TYPE: u8 = 3 << 3 | 2;
+const SUBJECT: u8 = 4 << 3 | 2;
+const SUBJECT_VERSION: u8 = 5 << 3;
+const ACCEPT_TIME: u8 = 6 << 3 | 2;
+const FINGERPRINT: u8 = 7 << 3 | 2;
+const FIRST_ATTEMPT_TIME: u8 = 8 << 3 | 2;
+const EXPECTED_VERSION: u8 = 9 << 3;
+const TIME: u8 = 10 << 3 | 2;
+const ATTRIBUTES: u8 = 11 << 3 | 2;
+const CONTENT_TYPE: u8 = 12 << 3 | 2;
+const JSON_TEXT: u8 = 14 << 3 | 2;
+const BINARY: u8 = 15 << 3 | 2;
+
+/// Encodes an intent behind what others have in `room`, by hand: nothing of it is
+/// copied more than once.
+pub fn content(intent: &Stated<'_>, room: &mut BytesMut) -> StoredContent {
+    let Stated { key, content, kind, time, fingerprint } = intent;
+    let mut put = |tag: u8, bytes: &[u8]| {
+        put_sized(tag, bytes, room);
+        room.len() - bytes.len()..room.len()
+    };
+    let key = put(KEY, key.as_bytes());
+    put(TYPE, content.event_type.as_bytes());
+    let subject = match content.subject {
+        "" => 0..0,
+        subject => put(SUBJECT, subject.as_bytes()),
+    };
+    put(FINGERPRINT, fingerprint);
+    if let Some(time) = content.first_attempt_time {
+        put_time(FIRST_ATTEMPT_TIME, time, room);
+    }
+    if let Some(version) = content.expected_version {
+        room.put_u8(EXPECTED_VERSION);
+        put_varint(version as u64, room);
+    }
+    if let Some(time) = time {
+        put_time(TIME, *time, room);
+    }
+    for (name, value) in content.attributes {
+        put_attribute(name, value, room);
+    }
+    put_sized(CONTENT_TYPE, content.content_type.as_bytes(), room);
+    let data = match kind {
+        DataKind::Json => JSON_TEXT,
+        DataKind::Binary => BINARY,
+    };
+    put_sized(data, content.data, room);
+    StoredContent { bytes: room.split().freeze(), key, subject }
+}
+
+/// Completes an event's stored bytes by its place in the log, in `room`: the fields of
+/// a message may come in any order.
 pub fn place(
-    mut content: Vec<u8>,
+    content: &[u8],
     sequence: Sequence,
     subject_version: i64,
     accept_time: Time,
+    room: &mut BytesMut,
 ) -> Bytes {
-    let place = pb::Event {
-        sequence: Some(sequence),
-        subject_version: Some(subject_version),
-        accept_time: Some(timestamp(accept_time)),
-        ..Default::default()
-    };
-    place.encode_raw(&mut content);
-    content.into()
+    room.reserve(content.len() + PLACE_BYTES);
+    room.put_slice(content);
+    room.put_u8(SEQUENCE);
+    put_varint(sequence as u64, room);
+    room.put_u8(SUBJECT_VERSION);
+    put_varint(subject_version as u64, room);
+    put_time(ACCEPT_TIME, accept_time, room);
+    room.split().freeze()
+}
+
+fn put_sized(tag: u8, bytes: &[u8], room: &mut BytesMut) {
+    room.put_u8(tag);
+    put_varint(bytes.len() as u64, room);
+    room.put_slice(bytes);
+}
+
+fn put_time(tag: u8, time: Time, room: &mut BytesMut) {
+    let time = timestamp(time);
+    room.put_u8(tag);
+    put_varint(time.encoded_len() as u64, room);
+    time.encode_raw(room);
+}
+
+/// An entry of a map: a message of a name and a value, of which an empty one is left out.
+fn put_attribute(name: &str, value: &str, room: &mut BytesMut) {
+    let parts = [(1 << 3 | 2, name), (2 << 3 | 2, value)];
+    let parts = || parts.iter().filter(|(_, text)| !text.is_empty());
+    let bytes = |text: &str| 1 + prost::length_delimiter_len(text.len()) + text.len();
+    room.put_u8(ATTRIBUTES);
+    put_varint(parts().map(|(_, text)| bytes(text) as u64).sum(), room);
+    for (tag, text) in parts() {
+        put_sized(*tag, text.as_bytes(), room);
+    }
+}
+
+/// In base 128, low digits first.
+fn put_varint(mut value: u64, room: &mut BytesMut) {
+    while value >= 0x80 {
+        room.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    room.put_u8(value as u8);
 }
 
 /// An event out of its stored bytes, as a wire message.
@@ -517,6 +634,89 @@ pub fn replayed(event: pb::Event) -> Result<Event, Refusal> {
             .ok_or_else(|| corrupt("has no accept_time"))?,
         intent,
     })
+}
+
+/// A receipt, as [`put_receipt`] writes it.
+#[derive(Debug, Clone, Copy)]
+pub struct Receipted<'a> {
+    /// The log's incarnation.
+    pub log_id: Uuid,
+    /// The key.
+    pub key: &'a [u8],
+    /// Where the event stands.
+    pub sequence: Sequence,
+    /// Number of its subject's events up to it.
+    pub subject_version: i64,
+    /// Of its content.
+    pub fingerprint: &'a Fingerprint,
+    /// When it was accepted.
+    pub accept_time: Time,
+    /// Until when the receipt is kept; none: for ever.
+    pub expire_time: Option<Time>,
+    /// Whether an earlier attempt was accepted.
+    pub duplicate: bool,
+}
+
+/// Encodes a [`pb::Receipt`] as one of the `receipts` of an answer, by hand: under load
+/// there are very many of them, and each would be taken apart and put together again.
+pub fn put_receipt(receipt: &Receipted<'_>, room: &mut BytesMut) {
+    const RECEIPTS: u8 = 1 << 3 | 2;
+    const LOG_ID: u8 = 1 << 3 | 2;
+    const SEQUENCE: u8 = 2 << 3;
+    const KEY: u8 = 3 << 3 | 2;
+    const SUBJECT_VERSION: u8 = 4 << 3;
+    const FINGERPRINT: u8 = 5 << 3 | 2;
+    const ACCEPT_TIME: u8 = 6 << 3 | 2;
+    const EXPIRE_TIME: u8 = 7 << 3 | 2;
+    const OUTCOME: u8 = 8 << 3;
+    let log_id = &mut [0; uuid::fmt::Hyphenated::LENGTH];
+    let log_id = receipt.log_id.hyphenated().encode_lower(log_id);
+    let outcome = publish_outcome(receipt.duplicate);
+    let sized = |length: usize| 1 + prost::length_delimiter_len(length) + length;
+    let number = |value: i64| 1 + prost::length_delimiter_len(value as usize);
+    let time = |time: Time| sized(timestamp(time).encoded_len());
+    let length = sized(log_id.len())
+        + number(receipt.sequence)
+        + sized(receipt.key.len())
+        + number(receipt.subject_version)
+        + sized(receipt.fingerprint.len())
+        + time(receipt.accept_time)
+        + receipt.expire_time.map_or(0, time)
+        + number(outcome as i64);
+    room.reserve(sized(length));
+    room.put_u8(RECEIPTS);
+    put_varint(length as u64, room);
+    put_sized(LOG_ID, log_id.as_bytes(), room);
+    room.put_u8(SEQUENCE);
+    put_varint(receipt.sequence as u64, room);
+    put_sized(KEY, receipt.key, room);
+    room.put_u8(SUBJECT_VERSION);
+    put_varint(receipt.subject_version as u64, room);
+    put_sized(FINGERPRINT, receipt.fingerprint, room);
+    put_time(ACCEPT_TIME, receipt.accept_time, room);
+    if let Some(time) = receipt.expire_time {
+        put_time(EXPIRE_TIME, time, room);
+    }
+    room.put_u8(OUTCOME);
+    put_varint(outcome as u64, room);
+}
+
+/// The same as a message.
+pub fn receipt(receipt: &Receipted<'_>) -> pb::Receipt {
+    pb::Receipt {
+        log_id: receipt.log_id.to_string(),
+        sequence: Some(receipt.sequence),
+        key: String::from_utf8_lossy(receipt.key).into_owned(),
+        subject_version: Some(receipt.subject_version),
+        fingerprint: Bytes::copy_from_slice(receipt.fingerprint),
+        accept_time: Some(timestamp(receipt.accept_time)),
+        expire_time: receipt.expire_time.map(timestamp),
+        outcome: publish_outcome(receipt.duplicate).into(),
+    }
+}
+
+fn publish_outcome(duplicate: bool) -> pb::PublishOutcome {
+    if duplicate { pb::PublishOutcome::Duplicate } else { pb::PublishOutcome::Appended }
 }
 
 /// A cursor as callers state it; without a sequence, or with -1, it says that
@@ -778,7 +978,68 @@ mod tests {
             accept_time: Time { seconds: -62_135_596_800, nanos: 999_999_999 },
             ..event
         };
-        assert_eq!(stored(&late).len(), content(late.intent.clone()).len() + PLACE_BYTES);
+        let content = content(&late.intent.stated(), &mut BytesMut::new());
+        assert_eq!(stored(&late).len(), content.bytes.len() + PLACE_BYTES);
+        assert_eq!(&content.bytes[content.key], late.intent.key.as_bytes());
+        assert_eq!(&content.bytes[content.subject], late.intent.subject.as_bytes());
+    }
+
+    #[test]
+    fn an_event_is_stored_as_the_generated_message_has_it() {
+        let plain = intent(new_event(), format_args!("events[0]"), NOW).expect("valid");
+        let full = Intent {
+            attributes: [("shop", "7"), ("till", ""), ("x", &"v".repeat(300))]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            first_attempt_time: Some(Time { seconds: -1, nanos: 5 }),
+            expected_version: Some(i64::MAX),
+            time: Some(NOW),
+            ..plain.clone()
+        };
+        let bare = Intent {
+            subject: String::new(),
+            expected_version: Some(0),
+            kind: DataKind::Binary,
+            data: Bytes::new(),
+            ..plain.clone()
+        };
+        let long = Intent { data: Bytes::from(vec![b' '; 70_000]), ..plain.clone() };
+        for intent in [plain, full, bare, long] {
+            let value = Event { sequence: 300, subject_version: 1 << 40, accept_time: NOW, intent };
+            let message = event(&value);
+            let whole = decode_stored(stored(&value)).expect("just encoded");
+            assert_eq!(whole, message);
+            // The place comes last, all else is byte for byte the same.
+            let placeless =
+                pb::Event { sequence: None, subject_version: None, accept_time: None, ..message };
+            let content = content(&value.intent.stated(), &mut BytesMut::new());
+            assert_eq!(content.bytes, placeless.encode_to_vec());
+        }
+    }
+
+    #[test]
+    fn receipts_are_written_as_the_generated_message_has_them() {
+        for (duplicate, expire_time, number) in
+            [(false, None, 0), (true, Some(Time::from_unix_millis(i64::MAX)), i64::MAX)]
+        {
+            let receipted = Receipted {
+                log_id: Uuid::from_u128(7),
+                key: &[b'k'; 200],
+                sequence: number,
+                subject_version: number,
+                fingerprint: &[9; 32],
+                accept_time: NOW,
+                expire_time,
+                duplicate,
+            };
+            let mut room = BytesMut::new();
+            put_receipt(&receipted, &mut room);
+            put_receipt(&receipted, &mut room);
+            let message = receipt(&receipted);
+            let answer =
+                pb::PublishStreamResponse { receipts: vec![message.clone(), message], error: None };
+            assert_eq!(room, answer.encode_to_vec());
+        }
     }
 
     #[test]

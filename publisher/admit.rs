@@ -1,23 +1,25 @@
 //! Whether a request may be appended, given what is known of its keys and
 //! subjects. Pure; the order of its checks is a promise to callers.
 
+use std::borrow::Cow;
+
+use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 
 use super::receipts::{Accepted, Hash, Names};
 use crate::proto::{
-    event::{Fingerprint, Intent, hex},
+    event::{Fingerprint, Stated, hex},
+    limits::MAX_BATCH_BYTES,
     refusal::{Reason, Refusal},
-    wire,
+    wire::{self, StoredContent},
 };
 
 /// An intent that only lacks its place in the log.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// Idempotency key.
-    pub key: String,
-    /// What it happened to.
-    pub subject: String,
-    /// What both are looked up by.
+    /// The part of its stored bytes that is known by now.
+    pub content: StoredContent,
+    /// What it is looked up by.
     pub names: Names,
     /// Of its content.
     pub fingerprint: Fingerprint,
@@ -25,25 +27,50 @@ pub struct Prepared {
     pub expected_version: Option<i64>,
     /// By which its receipt is kept, milliseconds since the Unix epoch; none: for ever.
     pub time_ms: Option<i64>,
-    /// The part of its stored bytes that is known by now.
-    pub content: Vec<u8>,
 }
 
 impl Prepared {
-    /// Encodes an intent.
-    pub fn new(intent: Intent) -> Self {
-        let (key, subject) = (intent.key.clone(), intent.subject.clone());
+    /// Encodes an intent behind what others have in `room`.
+    pub fn new(intent: &Stated<'_>, room: &mut BytesMut) -> Self {
         let time_ms = intent.time_ms();
-        let names = Names::of(&key, &subject, time_ms);
-        let Intent { fingerprint, expected_version, .. } = intent;
-        let content = wire::content(intent);
-        Prepared { key, subject, names, fingerprint, expected_version, time_ms, content }
+        Prepared {
+            content: wire::content(intent, room),
+            // A time that the key alone tells needs no second look.
+            names: Names::of(
+                intent.key,
+                intent.content.subject,
+                intent.content.first_attempt_time.and(time_ms),
+            ),
+            fingerprint: intent.fingerprint,
+            expected_version: intent.content.expected_version,
+            time_ms,
+        }
+    }
+
+    /// Idempotency key, a text.
+    pub fn key(&self) -> Bytes {
+        self.content.bytes.slice(self.content.key.clone())
+    }
+
+    /// The same, for a person.
+    fn key_text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.content.bytes[self.content.key.clone()])
+    }
+
+    /// What it happened to, for a person.
+    fn subject_text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.content.bytes[self.content.subject.clone()])
     }
 
     /// Bytes that it will take, at most.
     pub fn stored_bytes(&self) -> usize {
-        self.content.len() + wire::PLACE_BYTES
+        self.content.bytes.len() + wire::PLACE_BYTES
     }
+}
+
+/// Bytes that events will take together, at most.
+pub fn stored_bytes(events: &[Prepared]) -> usize {
+    events.iter().map(Prepared::stored_bytes).sum()
 }
 
 /// What is to be done with a request.
@@ -59,20 +86,38 @@ pub enum Admission {
 ///
 /// # Errors
 /// INVALID_FIELD with the indexes of both.
-pub fn distinct_keys(intents: &[Intent]) -> Result<(), Refusal> {
-    if intents.len() < 2 {
+pub fn distinct_keys(events: &[Prepared]) -> Result<(), Refusal> {
+    if events.len() < 2 {
         return Ok(());
     }
-    let mut seen = HashMap::with_capacity(intents.len());
-    for (index, intent) in intents.iter().enumerate() {
-        if let Some(first) = seen.insert(intent.key.as_str(), index) {
+    let mut seen = HashMap::with_capacity(events.len());
+    for (index, event) in events.iter().enumerate() {
+        if let Some(first) = seen.insert(event.names.key, index) {
+            let key = event.key_text();
             return Err(Refusal::field(
                 format!("events[{index}].key"),
-                format!("is {:?}, the key of events[{first}] in the same request", intent.key),
+                format!("is {key:?}, the key of events[{first}] in the same request"),
             ));
         }
     }
     Ok(())
+}
+
+/// One request is not too large.
+///
+/// # Errors
+/// BATCH_TOO_LARGE.
+pub fn small_enough(events: &[Prepared]) -> Result<(), Refusal> {
+    let bytes = stored_bytes(events);
+    if bytes <= MAX_BATCH_BYTES {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        Reason::BatchTooLarge,
+        format!("events: {bytes} bytes together, at most {MAX_BATCH_BYTES} are allowed"),
+    )
+    .at_field("events", format!("has {bytes} bytes"))
+    .with("limit", MAX_BATCH_BYTES))
 }
 
 /// Decides about the events of one request, whose keys are distinct. `known`
@@ -136,15 +181,15 @@ pub fn room_for_keys(events: &[Prepared], untimed: u64, most: u64) -> Result<(),
 
 /// The version that each event gives its subject.
 fn versions(events: &[Prepared], version: impl Fn(&Hash) -> i64) -> Result<Vec<i64>, Refusal> {
-    let mut within = HashMap::with_capacity(events.len());
+    let mut within = HashMap::new();
     let mut versions = Vec::with_capacity(events.len());
     for (index, event) in events.iter().enumerate() {
-        let subject = event.subject.as_str();
-        let current =
-            within.entry(event.names.subject).or_insert_with_key(|subject| version(subject));
+        let known = within.get(&event.names.subject).copied();
+        let current = known.unwrap_or_else(|| version(&event.names.subject));
         if let Some(expected) = event.expected_version
-            && expected != *current
+            && expected != current
         {
+            let subject = event.subject_text();
             return Err(Refusal::new(
                 Reason::StaleVersion,
                 format!(
@@ -152,13 +197,16 @@ fn versions(events: &[Prepared], version: impl Fn(&Hash) -> i64) -> Result<Vec<i
                      expected {expected}; read again, decide again, publish under a new key"
                 ),
             )
-            .with("version", *current)
+            .with("version", current)
             .with("expected_version", expected)
             .with("subject", subject)
             .with("index", index));
         }
-        *current += 1;
-        versions.push(*current);
+        versions.push(current + 1);
+        // Nobody asks after the last one, which mostly is the only one.
+        if index + 1 < events.len() {
+            within.insert(event.names.subject, current + 1);
+        }
     }
     Ok(versions)
 }
@@ -169,12 +217,13 @@ fn key_conflict(index: usize, event: &Prepared, receipt: &Accepted) -> Refusal {
         format!(
             "events[{index}]: key {:?} was accepted at sequence {} with other content; \
              another intent needs another key",
-            event.key, receipt.sequence
+            event.key_text(),
+            receipt.sequence
         ),
     )
     .with("sequence", receipt.sequence)
     .with("fingerprint", hex(&receipt.fingerprint))
-    .with("key", &event.key)
+    .with("key", event.key_text())
     .with("index", index)
 }
 
@@ -186,12 +235,12 @@ fn key_expired(index: usize, event: &Prepared, time_ms: i64, key_floor_ms: i64) 
             "events[{index}]: key {:?} is not known, and its intent is of {time}, before the key \
              floor {floor}: whether it was accepted is no longer known; nothing was written. Find \
              out whether it took effect before you state it under a new key",
-            event.key
+            event.key_text()
         ),
     )
     .with("key_floor", floor)
     .with("time", time)
-    .with("key", &event.key)
+    .with("key", event.key_text())
     .with("index", index)
 }
 
@@ -215,7 +264,7 @@ mod tests {
     use crate::publisher::{receipts::hash, testing::intent};
 
     fn new(key: &str, subject: &str) -> Prepared {
-        Prepared::new(intent(key, subject))
+        Prepared::new(&intent(key, subject).stated(), &mut BytesMut::new())
     }
 
     fn receipt(event: &Prepared, sequence: i64) -> Accepted {
@@ -355,11 +404,11 @@ mod tests {
 
     #[test]
     fn a_key_twice_in_one_request_names_both() {
-        let intents = [intent("a", "x"), intent("b", "x"), intent("a", "y")];
-        let refusal = distinct_keys(&intents).expect_err("twice");
+        let events = [new("a", "x"), new("b", "x"), new("a", "y")];
+        let refusal = distinct_keys(&events).expect_err("twice");
         assert_eq!(refusal.reason, Reason::InvalidField);
         assert_eq!(refusal.fields[0].0, "events[2].key");
         assert!(refusal.message.contains("events[0]"), "{refusal}");
-        assert_eq!(distinct_keys(&intents[..2]), Ok(()));
+        assert_eq!(distinct_keys(&events[..2]), Ok(()));
     }
 }

@@ -4,12 +4,14 @@
 
 use std::sync::RwLock;
 
+use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::{
     admit::{Admission, Prepared, admit, room_for_keys},
+    batch::{Answered, Batch},
     halt::Halt,
     log::{CommitError, Entry, EventLog, Extent, LogReader, ReadError},
     oldest::Oldest,
@@ -29,8 +31,8 @@ use crate::proto::{
 pub struct Receipt {
     /// The log's incarnation.
     pub log_id: Uuid,
-    /// The key.
-    pub key: String,
+    /// The key, a text.
+    pub key: Bytes,
     /// Where and when it was accepted.
     pub accepted: Accepted,
     /// Whether an earlier attempt was accepted, not this one.
@@ -38,7 +40,7 @@ pub struct Receipt {
 }
 
 /// What a caller waits for.
-pub type Answer = oneshot::Sender<Result<Vec<Receipt>, Refusal>>;
+pub type Answer = oneshot::Sender<Answered>;
 
 /// What a group is decided against; none of it changes while it is built.
 pub struct Ground<'a> {
@@ -61,7 +63,7 @@ enum Outcome {
     /// These of the group's new events are its.
     Appended { from: usize, to: usize },
     /// Its events were accepted before.
-    Duplicate(Vec<(String, Accepted)>),
+    Duplicate(Vec<(Bytes, Accepted)>),
     /// It is refused. `early`: by what is committed alone.
     Refused { refusal: Refusal, early: bool },
 }
@@ -73,13 +75,15 @@ pub struct Group {
     held: Held,
     chain: Chain,
     entries: Vec<Entry>,
+    /// Where the bytes of entries are put together.
+    room: BytesMut,
     new: New,
-    answers: Vec<(Answer, Outcome)>,
+    answers: Vec<(Answer, Vec<Outcome>)>,
 }
 
 /// A new event, as its receipt will show it.
 struct NewEvent {
-    key: String,
+    key: Bytes,
     names: Names,
     accepted: Accepted,
 }
@@ -95,36 +99,44 @@ struct New {
 }
 
 impl Group {
-    /// An empty group at the end of a log.
-    pub fn new(base: Extent) -> Self {
+    /// An empty group at the end of a log, with room for so many events and bytes.
+    pub fn new(base: Extent, events: usize, bytes: usize) -> Self {
         Group {
             held: Held { floor: base.floor, next: base.next, bytes: base.bytes },
             chain: base.head_chain,
             base,
-            entries: Vec::new(),
-            new: New::default(),
+            entries: Vec::with_capacity(events),
+            room: BytesMut::with_capacity(bytes),
+            new: New {
+                events: Vec::with_capacity(events),
+                by_key: HashMap::with_capacity(events),
+                versions: HashMap::new(),
+                untimed: 0,
+            },
             answers: Vec::new(),
         }
     }
 
-    /// Decides about one request and takes it in.
+    /// Decides about requests, one after the other, and takes them in.
     pub fn take(
         &mut self,
-        events: Vec<Prepared>,
+        batch: &Batch,
         answer: Answer,
         ground: &Ground<'_>,
         oldest: &mut Oldest,
     ) {
-        let early = self.entries.is_empty();
-        let outcome = self
-            .decide(events, ground, oldest)
-            .unwrap_or_else(|refusal| Outcome::Refused { refusal, early });
-        self.answers.push((answer, outcome));
+        let outcomes = batch.requests().map(|events| {
+            let early = self.entries.is_empty();
+            self.decide(events, ground, oldest)
+                .unwrap_or_else(|refusal| Outcome::Refused { refusal, early })
+        });
+        let outcomes = outcomes.collect();
+        self.answers.push((answer, outcomes));
     }
 
     fn decide(
         &mut self,
-        events: Vec<Prepared>,
+        events: &[Prepared],
         ground: &Ground<'_>,
         oldest: &mut Oldest,
     ) -> Result<Outcome, Refusal> {
@@ -137,9 +149,9 @@ impl Group {
             Some(version) => *version,
             None => ground.receipts.subject_version(subject),
         };
-        match admit(&events, &known, ground.receipts.key_floor_ms(), version)? {
+        match admit(events, &known, ground.receipts.key_floor_ms(), version)? {
             Admission::Duplicate(receipts) => {
-                let keys = events.into_iter().map(|event| event.key);
+                let keys = events.iter().map(Prepared::key);
                 Ok(Outcome::Duplicate(keys.zip(receipts).collect()))
             }
             Admission::Append(versions) => self.append(events, versions, ground, oldest),
@@ -155,7 +167,7 @@ impl Group {
 
     fn append(
         &mut self,
-        events: Vec<Prepared>,
+        events: &[Prepared],
         versions: Vec<i64>,
         ground: &Ground<'_>,
         oldest: &mut Oldest,
@@ -164,19 +176,12 @@ impl Group {
             return Err(ground.halt.refusal());
         }
         let untimed = ground.receipts.untimed() + self.new.untimed;
-        room_for_keys(&events, untimed, ground.limits.max_untimed_keys)?;
+        room_for_keys(events, untimed, ground.limits.max_untimed_keys)?;
         let accept_time = Time::from_unix_millis(ground.now_ms);
         let mut bodies = Vec::with_capacity(events.len());
-        let mut new = Vec::with_capacity(events.len());
-        for (sequence, (event, subject_version)) in
-            (self.held.next..).zip(events.into_iter().zip(versions))
-        {
-            let Prepared { key, names, fingerprint, content, time_ms, .. } = event;
-            bodies.push(wire::place(content, sequence, subject_version, accept_time));
-            let accepted_at_ms = ground.now_ms;
-            let accepted =
-                Accepted { sequence, subject_version, fingerprint, accepted_at_ms, time_ms };
-            new.push(NewEvent { key, names, accepted });
+        for (sequence, (event, version)) in (self.held.next..).zip(events.iter().zip(&versions)) {
+            let content = &event.content.bytes;
+            bodies.push(wire::place(content, sequence, *version, accept_time, &mut self.room));
         }
         let adding =
             (bodies.len() as u64, bodies.iter().map(|body| body.len() as u64).sum::<u64>());
@@ -184,14 +189,19 @@ impl Group {
         let held = self.room(adding, ground, oldest)?;
 
         let from = self.entries.len();
-        for (event, body) in new.into_iter().zip(bodies) {
-            let NewEvent { key, names, accepted } = &event;
-            self.chain = link(&self.chain, accepted.sequence, &accepted.fingerprint, key);
-            self.entries.push(Entry { chain: self.chain, accepted_at_ms: ground.now_ms, body });
+        for (sequence, ((event, subject_version), body)) in
+            (self.held.next..).zip(events.iter().zip(versions).zip(bodies))
+        {
+            let Prepared { names, fingerprint, time_ms, .. } = *event;
+            let (key, accepted_at_ms) = (event.key(), ground.now_ms);
+            self.chain = link(&self.chain, sequence, &fingerprint, &key);
+            self.entries.push(Entry { chain: self.chain, accepted_at_ms, body });
             self.new.by_key.insert(names.key, self.new.events.len());
-            self.new.versions.insert(names.subject, accepted.subject_version);
-            self.new.untimed += u64::from(accepted.time_ms.is_none());
-            self.new.events.push(event);
+            self.new.versions.insert(names.subject, subject_version);
+            self.new.untimed += u64::from(time_ms.is_none());
+            let accepted =
+                Accepted { sequence, subject_version, fingerprint, accepted_at_ms, time_ms };
+            self.new.events.push(NewEvent { key, names, accepted });
         }
         self.held = Held {
             floor: held.floor,
@@ -246,7 +256,7 @@ impl Group {
 pub struct Committed {
     log_id: Uuid,
     events: Vec<NewEvent>,
-    answers: Vec<(Answer, Outcome)>,
+    answers: Vec<(Answer, Vec<Outcome>)>,
 }
 
 impl Committed {
@@ -270,23 +280,31 @@ impl Committed {
     /// first: a stream waits for its oldest answer, and when it is woken all are there.
     pub fn answer(self) {
         let Committed { log_id, mut events, answers } = self;
-        let receipt = |key, accepted, duplicate| Receipt { log_id, key, accepted, duplicate };
-        for (answer, outcome) in answers.into_iter().rev() {
-            let _ = answer.send(match outcome {
-                Outcome::Appended { from, to } => Ok(events[from..to]
-                    .iter_mut()
-                    .map(|NewEvent { key, accepted, .. }| {
-                        receipt(std::mem::take(key), accepted.clone(), false)
-                    })
-                    .collect()),
-                Outcome::Duplicate(known) => Ok(known
-                    .into_iter()
-                    .map(|(key, accepted)| receipt(key, accepted, true))
-                    .collect()),
+        for (answer, outcomes) in answers.into_iter().rev() {
+            let _ = answer.send(Answered::of(outcomes, |outcome, receipts| match outcome {
+                Outcome::Appended { from, to } => {
+                    receipts.extend(events[from..to].iter_mut().map(
+                        |NewEvent { key, accepted, .. }| Receipt {
+                            log_id,
+                            key: std::mem::take(key),
+                            accepted: accepted.clone(),
+                            duplicate: false,
+                        },
+                    ));
+                    Ok(())
+                }
+                Outcome::Duplicate(known) => {
+                    receipts.extend(duplicates(log_id, known));
+                    Ok(())
+                }
                 Outcome::Refused { refusal, .. } => Err(refusal),
-            });
+            }));
         }
     }
+}
+
+fn duplicates(log_id: Uuid, known: Vec<(Bytes, Accepted)>) -> impl Iterator<Item = Receipt> {
+    known.into_iter().map(move |(key, accepted)| Receipt { log_id, key, accepted, duplicate: true })
 }
 
 /// A group that could not be committed.
@@ -294,7 +312,7 @@ pub struct Failed {
     /// Why.
     pub error: CommitError,
     base: Extent,
-    answers: Vec<(Answer, Outcome)>,
+    answers: Vec<(Answer, Vec<Outcome>)>,
 }
 
 impl Failed {
@@ -302,24 +320,17 @@ impl Failed {
     /// on the group is refused with it.
     pub fn answer(self, refusal: &Refusal) {
         let Failed { base, answers, .. } = self;
-        for (answer, outcome) in answers {
-            let _ = answer.send(match outcome {
+        for (answer, outcomes) in answers {
+            let _ = answer.send(Answered::of(outcomes, |outcome, receipts| match outcome {
                 Outcome::Duplicate(known)
                     if known.iter().all(|(_, accepted)| accepted.sequence < base.next) =>
                 {
-                    Ok(known
-                        .into_iter()
-                        .map(|(key, accepted)| Receipt {
-                            log_id: base.log_id,
-                            key,
-                            accepted,
-                            duplicate: true,
-                        })
-                        .collect())
+                    receipts.extend(duplicates(base.log_id, known));
+                    Ok(())
                 }
                 Outcome::Refused { refusal, early: true } => Err(refusal),
                 _ => Err(refusal.clone()),
-            });
+            }));
         }
     }
 }

@@ -1,26 +1,24 @@
-//! One request from its message to its receipts: decode, check, hand in and,
-//! once it is answered, encode. What Publish and PublishStream share.
+//! One request from its message to its place in a batch, and from its receipts to
+//! its answer. What Publish and PublishStream share.
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::BytesMut;
+use tonic::Status;
 
 use super::{
-    admit::distinct_keys,
+    admit::{Prepared, distinct_keys, small_enough},
+    batch::Batch,
     group::Receipt,
     hub::{Hub, Log},
-    publish::Submitted,
 };
 use crate::proto::{
-    event::{Intent, Time, duration_millis},
+    event::{Time, duration_millis},
     limits::MAX_BATCH_EVENTS,
     pb,
+    publishing::{NewEvent, PublishRequest},
     refusal::{Reason, Refusal},
-    wire,
+    wire::{self, Receipted},
 };
 
 /// The log that a request names.
@@ -31,46 +29,49 @@ pub fn log<'a>(hub: &'a Hub, name: &str) -> Result<&'a Log, Refusal> {
     hub.log(wire::log_name(name)?)
 }
 
-/// Hands a request to its log's appender. Returns once it stands in the queue:
-/// of two requests, the one submitted first comes first in the log.
+/// Checks a request and encodes its events behind what others have in `room`. Returns
+/// its log; `events`, which is empty, holds them then.
 ///
 /// # Errors
 /// The refusals that need no look at what is stored: INVALID_FIELD,
-/// LOG_NOT_FOUND, EVENT_TOO_LARGE, BATCH_TOO_LARGE; LOG_HALTED and SHUTTING_DOWN.
-pub async fn submit(hub: &Hub, request: pb::PublishRequest) -> Result<Accepting, Refusal> {
-    let log = log(hub, &request.log)?;
-    let intents = intents(request.events, log.clock.now())?;
-    log.payloads.check(&intents)?;
-    let submitted = log.publisher.submit(intents).await?;
-    Ok(Accepting { submitted, key_window: log.limits.key_window })
+/// LOG_NOT_FOUND, EVENT_TOO_LARGE, BATCH_TOO_LARGE. `events` is empty again.
+pub fn prepare<'a>(
+    hub: &'a Hub,
+    request: PublishRequest,
+    room: &mut BytesMut,
+    events: &mut Vec<Prepared>,
+) -> Result<&'a Log, Refusal> {
+    // Whoever decodes has found it to be text.
+    let log = log(hub, &String::from_utf8_lossy(&request.log))?;
+    prepare_events(log, request.events, room, events).inspect_err(|_| events.clear())?;
+    Ok(log)
 }
 
-/// A request in the queue. Resolves to its receipts once its events are on
-/// stable storage, or to its refusal; dropping it changes nothing about that.
-#[derive(Debug)]
-pub struct Accepting {
-    submitted: Submitted,
-    key_window: Duration,
+/// One request to its receipts.
+///
+/// # Errors
+/// As the contract has them for Publish.
+pub async fn publish(hub: &Hub, request: PublishRequest) -> Result<Vec<pb::Receipt>, Refusal> {
+    let (mut events, mut batch) = (Vec::new(), Batch::default());
+    let log = prepare(hub, request, &mut BytesMut::new(), &mut events)?;
+    batch.add(&mut events);
+    let receipts = log.publisher.submit(batch).await.only()?;
+    Ok(receipts.iter().map(|receipt| message(receipt, log.limits.key_window)).collect())
 }
 
-impl Accepting {
-    /// What the request weighs.
-    pub fn weight(&self) -> usize {
-        self.submitted.weight()
-    }
+/// What becomes of a message with texts that are none: it is no message.
+pub fn malformed() -> Status {
+    Status::internal(
+        "failed to decode Protobuf message: invalid string value: data is not UTF-8 encoded",
+    )
 }
 
-impl Future for Accepting {
-    type Output = Result<Vec<pb::Receipt>, Refusal>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let receipts = ready!(Pin::new(&mut self.submitted).poll(cx))?;
-        let message = |receipt| message(receipt, self.key_window);
-        Poll::Ready(Ok(receipts.into_iter().map(message).collect()))
-    }
-}
-
-fn intents(events: Vec<pb::NewEvent>, now: Time) -> Result<Vec<Intent>, Refusal> {
+fn prepare_events(
+    log: &Log,
+    events: Vec<NewEvent>,
+    room: &mut BytesMut,
+    prepared: &mut Vec<Prepared>,
+) -> Result<(), Refusal> {
     if events.is_empty() {
         return Err(Refusal::field(
             "events",
@@ -86,33 +87,41 @@ fn intents(events: Vec<pb::NewEvent>, now: Time) -> Result<Vec<Intent>, Refusal>
         .at_field("events", format!("has {count} events"))
         .with("limit", MAX_BATCH_EVENTS));
     }
-    let intents = events
-        .into_iter()
-        .enumerate()
-        .map(|(index, event)| wire::intent(event, format_args!("events[{index}]"), now))
-        .collect::<Result<Vec<_>, _>>()?;
-    distinct_keys(&intents)?;
-    Ok(intents)
+    let now = log.clock.now();
+    // Said only of a request whose fields are in order.
+    let mut unreadable = Ok(());
+    for (index, mut event) in events.into_iter().enumerate() {
+        let mut attributes = Vec::new();
+        let at = format_args!("events[{index}]");
+        let intent = wire::stated(&mut event, &mut attributes, at, now)?;
+        if unreadable.is_ok() {
+            unreadable = log.payloads.check(index, &intent);
+        }
+        prepared.push(Prepared::new(&intent, room));
+    }
+    distinct_keys(prepared)?;
+    unreadable?;
+    small_enough(prepared)
 }
 
-/// A receipt as the wire carries it; `key_window` tells until when it is kept.
-pub fn message(receipt: Receipt, key_window: Duration) -> pb::Receipt {
+/// A receipt for the wire; `key_window` tells until when it is kept.
+pub fn receipted(receipt: &Receipt, key_window: Duration) -> Receipted<'_> {
     let Receipt { log_id, key, accepted, duplicate } = receipt;
-    let outcome = match duplicate {
-        false => pb::PublishOutcome::Appended,
-        true => pb::PublishOutcome::Duplicate,
-    };
-    pb::Receipt {
-        log_id: log_id.to_string(),
-        sequence: Some(accepted.sequence),
+    Receipted {
+        log_id: *log_id,
         key,
-        subject_version: Some(accepted.subject_version),
-        fingerprint: Bytes::copy_from_slice(&accepted.fingerprint),
-        accept_time: Some(wire::timestamp(Time::from_unix_millis(accepted.accepted_at_ms))),
+        sequence: accepted.sequence,
+        subject_version: accepted.subject_version,
+        fingerprint: &accepted.fingerprint,
+        accept_time: Time::from_unix_millis(accepted.accepted_at_ms),
         expire_time: accepted.time_ms.map(|time_ms| {
-            let end_ms = time_ms.saturating_add(duration_millis(key_window));
-            wire::timestamp(Time::from_unix_millis(end_ms))
+            Time::from_unix_millis(time_ms.saturating_add(duration_millis(key_window)))
         }),
-        outcome: outcome.into(),
+        duplicate: *duplicate,
     }
+}
+
+/// The same as a message.
+pub fn message(receipt: &Receipt, key_window: Duration) -> pb::Receipt {
+    wire::receipt(&receipted(receipt, key_window))
 }

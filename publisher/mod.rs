@@ -2,11 +2,13 @@
 
 pub mod ack;
 pub mod admit;
+pub mod batch;
 mod blocking;
 pub mod clock;
 pub mod config;
 pub mod data_dir;
 pub mod durable;
+pub mod edge;
 pub mod frame;
 pub mod group;
 pub mod halt;

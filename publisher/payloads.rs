@@ -1,6 +1,6 @@
 //! Whether a log looks into payloads before it accepts them. Pure.
 
-use crate::proto::{event::Intent, inventory, refusal::Refusal};
+use crate::proto::{event::Stated, inventory, refusal::Refusal};
 
 /// What the payloads of a log may be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,23 +14,20 @@ pub enum Payloads {
 }
 
 impl Payloads {
-    /// Checks the events of one request.
+    /// Checks an event of a request, which is its `index`th from 0.
     ///
     /// # Errors
     /// INVALID_FIELD with the event's index, the field and the limit.
-    pub fn check(self, intents: &[Intent]) -> Result<(), Refusal> {
+    pub fn check(self, index: usize, intent: &Stated<'_>) -> Result<(), Refusal> {
         if self == Payloads::Any {
             return Ok(());
         }
-        for (index, intent) in intents.iter().enumerate() {
-            inventory::read(intent).map_err(|unreadable| {
-                let place = match unreadable.field {
-                    within @ ("subject" | "data") => within.to_owned(),
-                    payload => format!("data.{payload}"),
-                };
-                Refusal::field(format!("events[{index}].{place}"), unreadable.wrong)
-            })?;
-        }
-        Ok(())
+        inventory::read_stated(intent).map(drop).map_err(|unreadable| {
+            let place = match unreadable.field {
+                within @ ("subject" | "data") => within.to_owned(),
+                payload => format!("data.{payload}"),
+            };
+            Refusal::field(format!("events[{index}].{place}"), unreadable.wrong)
+        })
     }
 }

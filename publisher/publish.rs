@@ -12,9 +12,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     ack::Receivers,
-    admit::Prepared,
+    batch::{Answered, Batch},
     clock::Clock,
-    group::{Answer, Ground, Group, Receipt},
+    group::{Answer, Ground, Group},
     halt::{Guard, Halt},
     log::{EventLog, Extent, LogReader},
     oldest::Oldest,
@@ -22,11 +22,7 @@ use super::{
     retention::{Limits, WhenFull},
     trim,
 };
-use crate::proto::{
-    event::{Intent, Sequence},
-    limits::*,
-    refusal::{Reason, Refusal},
-};
+use crate::proto::{event::Sequence, limits::*};
 
 /// The entrance: hands requests to the appender.
 #[derive(Debug, Clone)]
@@ -35,7 +31,29 @@ pub struct Publisher {
     queue: mpsc::UnboundedSender<Work>,
     /// Weight that the queue has left.
     room: Arc<Semaphore>,
+    bounds: Bounds,
     halt: Arc<Halt>,
+}
+
+/// What one group holds at most, and so a batch of requests too.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    events: usize,
+    bytes: usize,
+}
+
+impl Bounds {
+    /// No group is larger than the log itself: what is answered OK can be read.
+    fn of(limits: &Limits) -> Self {
+        Bounds {
+            events: limits.max_events.min(MAX_GROUP_EVENTS as u64) as usize,
+            bytes: limits.max_bytes.min(MAX_GROUP_BYTES as u64) as usize,
+        }
+    }
+
+    fn hold(self, events: usize, bytes: usize) -> bool {
+        events <= self.events && bytes <= self.bytes
+    }
 }
 
 enum Work {
@@ -47,9 +65,7 @@ enum Work {
 }
 
 struct Request {
-    events: Vec<Prepared>,
-    /// Stored bytes, at most.
-    bytes: usize,
+    batch: Batch,
     answer: Answer,
     _room: OwnedSemaphorePermit,
 }
@@ -85,82 +101,87 @@ impl Publisher {
         let reader = parts.engine.reader();
         let halt = Arc::clone(&parts.halt);
         let guard = Guard(Arc::clone(&halt));
-        let appender = Appender { reader, parts, queue, carried: None, oldest: Oldest::default() };
+        let bounds = Bounds::of(&parts.limits);
+        let oldest = Oldest::default();
+        let appender = Appender { reader, parts, bounds, queue, carried: None, oldest };
         let thread = std::thread::Builder::new().name("appender".to_owned()).spawn(move || {
             let _guard = guard;
             appender.run();
         })?;
         let room = Arc::new(Semaphore::new(MAX_QUEUE_WEIGHT));
         tokio::spawn(tick(sender.downgrade(), Arc::clone(&room)));
-        Ok((Publisher { queue: sender, room, halt }, thread))
+        Ok((Publisher { queue: sender, room, bounds, halt }, thread))
     }
 
-    /// Puts events that belong together into the queue, and waits for room there
-    /// first. What is submitted first is committed first, or with it and before it.
-    ///
-    /// # Errors
-    /// BATCH_TOO_LARGE; LOG_HALTED or SHUTTING_DOWN when nobody takes from the queue.
-    pub async fn submit(&self, intents: Vec<Intent>) -> Result<Submitted, Refusal> {
-        // Encoded here, many at a time, rather than on the one thread.
-        let events: Vec<Prepared> = intents.into_iter().map(Prepared::new).collect();
-        let bytes = events.iter().map(Prepared::stored_bytes).sum::<usize>();
-        if bytes > MAX_BATCH_BYTES {
-            return Err(Refusal::new(
-                Reason::BatchTooLarge,
-                format!("events: {bytes} bytes together, at most {MAX_BATCH_BYTES} are allowed"),
-            )
-            .at_field("events", format!("has {bytes} bytes"))
-            .with("limit", MAX_BATCH_BYTES));
-        }
-        let weight = bytes + events.len() * ANSWER_BYTES;
+    /// Whether so many events more may go into the queue together with a batch.
+    pub fn fit_together(&self, batch: &Batch, events: usize, bytes: usize) -> bool {
+        self.bounds.hold(batch.events() + events, batch.stored_bytes() + bytes)
+    }
+
+    /// Puts requests into the queue; where it is full, once there is room. What is
+    /// submitted first is committed first, or with it and before it, where each is
+    /// submitted once the one before is queued.
+    pub fn submit(&self, batch: Batch) -> Submitted {
+        let (requests, weight) = (batch.len(), batch.weight());
         let (answer, answered) = oneshot::channel();
         // Who waits for room is first in line for it, and those behind get none before
         // it has been taken. Nobody knows when a caller is polled, so a task waits.
-        let queued = match Arc::clone(&self.room).try_acquire_many_owned(weight as u32) {
+        let queueing = match Arc::clone(&self.room).try_acquire_many_owned(weight as u32) {
             Ok(room) => {
-                let request = Request { events, bytes, answer, _room: room };
-                self.queue.send(Work::Publish(request)).is_ok()
+                // Where nobody takes it, the answer's channel is closed.
+                let _ = self.queue.send(Work::Publish(Request { batch, answer, _room: room }));
+                None
             }
             Err(_) => {
                 let Publisher { queue, room, .. } = self.clone();
-                let waiting = tokio::spawn(async move {
-                    let room = room.acquire_many_owned(weight as u32).await.ok()?;
-                    let request = Request { events, bytes, answer, _room: room };
-                    queue.send(Work::Publish(request)).ok()
-                });
-                // A caller that hangs up gives up its place in the line.
-                AbortOnDropHandle::new(waiting).await.is_ok_and(|queued| queued.is_some())
+                Some(AbortOnDropHandle::new(tokio::spawn(async move {
+                    if let Ok(room) = room.acquire_many_owned(weight as u32).await {
+                        let request = Request { batch, answer, _room: room };
+                        let _ = queue.send(Work::Publish(request));
+                    }
+                })))
             }
         };
-        match queued {
-            true => Ok(Submitted { weight, answered, halt: Arc::clone(&self.halt) }),
-            false => Err(self.halt.gone()),
-        }
+        Submitted { queueing, requests, weight, answered, halt: Arc::clone(&self.halt) }
     }
 }
 
-/// Events in the queue. Resolves to their receipts once they are on stable
-/// storage, or to their refusal; dropping it changes nothing about that.
+/// Requests in the queue, or in line for it: there a caller that hangs up gives up its
+/// place. Resolves to their answers once what is accepted of them is on stable storage;
+/// that it is dropped then changes nothing about that. Where nobody takes from the
+/// queue, all are refused: LOG_HALTED or SHUTTING_DOWN.
 #[derive(Debug)]
 pub struct Submitted {
+    /// Those that wait for room.
+    queueing: Option<AbortOnDropHandle<()>>,
+    requests: usize,
     weight: usize,
-    answered: oneshot::Receiver<Result<Vec<Receipt>, Refusal>>,
+    answered: oneshot::Receiver<Answered>,
     halt: Arc<Halt>,
 }
 
 impl Submitted {
-    /// What the request weighs in the queue, and its answer after that.
+    /// Whether they stand in the queue, or never will.
+    pub fn poll_queued(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(queueing) = &mut self.queueing {
+            let _ = ready!(Pin::new(queueing).poll(cx));
+            self.queueing = None;
+        }
+        Poll::Ready(())
+    }
+
+    /// What the requests weigh in the queue, and their answers after that.
     pub fn weight(&self) -> usize {
         self.weight
     }
 }
 
 impl Future for Submitted {
-    type Output = Result<Vec<Receipt>, Refusal>;
+    type Output = Answered;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(Pin::new(&mut self.answered).poll(cx));
-        Poll::Ready(answer.unwrap_or_else(|_| Err(self.halt.gone())))
+        Poll::Ready(answer.unwrap_or_else(|_| Answered::refused(self.halt.gone(), self.requests)))
     }
 }
 
@@ -194,6 +215,7 @@ async fn tick(appender: mpsc::WeakUnboundedSender<Work>, room: Arc<Semaphore>) {
 struct Appender {
     parts: Parts,
     reader: Arc<dyn LogReader>,
+    bounds: Bounds,
     queue: mpsc::UnboundedReceiver<Work>,
     /// Taken from the queue, but not fit for the group before it.
     carried: Option<Work>,
@@ -215,20 +237,18 @@ impl Appender {
 
     /// Everything that waits, as far as it fits one group.
     fn gather(&mut self, first: Request) -> Vec<Request> {
-        // No group is larger than the log itself: what is answered OK can be read.
-        let limits = &self.parts.limits;
-        let most_events = limits.max_events.min(MAX_GROUP_EVENTS as u64) as usize;
-        let most_bytes = limits.max_bytes.min(MAX_GROUP_BYTES as u64) as usize;
-        let (mut events, mut bytes) = (first.events.len(), first.bytes);
+        let (mut events, mut bytes) = (first.batch.events(), first.batch.stored_bytes());
         let mut requests = vec![first];
         while let Ok(work) = self.queue.try_recv() {
             match work {
                 Work::Publish(request)
-                    if events + request.events.len() <= most_events
-                        && bytes + request.bytes <= most_bytes =>
+                    if self.bounds.hold(
+                        events + request.batch.events(),
+                        bytes + request.batch.stored_bytes(),
+                    ) =>
                 {
-                    events += request.events.len();
-                    bytes += request.bytes;
+                    events += request.batch.events();
+                    bytes += request.batch.stored_bytes();
                     requests.push(request);
                 }
                 other => {
@@ -250,7 +270,9 @@ impl Appender {
             halt.judge(&error);
         }
         let base = self.reader.extent();
-        let mut group = Group::new(base);
+        let events = requests.iter().map(|request| request.batch.events()).sum();
+        let bytes = requests.iter().map(|request| request.batch.stored_bytes()).sum();
+        let mut group = Group::new(base, events, bytes);
         {
             let receipts = receipts::look(receipts);
             let ground = Ground {
@@ -261,8 +283,8 @@ impl Appender {
                 acknowledged: acknowledged(limits, receivers, base.floor),
                 now_ms,
             };
-            for Request { events, answer, .. } in requests {
-                group.take(events, answer, &ground, &mut self.oldest);
+            for Request { batch, answer, .. } in requests {
+                group.take(&batch, answer, &ground, &mut self.oldest);
             }
         }
         match group.commit(&mut **engine) {

@@ -10,15 +10,13 @@ use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer};
 use super::{
     config::Settings,
     data_dir::DataDir,
+    edge::Edge,
     hub::{Hub, Threads},
     service::Service,
 };
 use crate::{
     process::{self, Failure},
-    proto::{
-        limits::{MAX_CALLS, MAX_MESSAGE_BYTES},
-        served::publisher_service_server::PublisherServiceServer,
-    },
+    proto::limits::MAX_CALLS,
 };
 
 /// The threads get this long to end after the last call has.
@@ -34,8 +32,7 @@ pub async fn run(settings: Settings, listener: TcpListener) -> Result<(), Failur
     let ending = CancellationToken::new();
     let (hub, threads) = Hub::open(&dir, &settings.logs, &healthy_sender, &ending)?;
     let mut routes = RoutesBuilder::default();
-    let service = PublisherServiceServer::new(Service::new(hub, ending.clone()))
-        .max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let service = Edge::new(Service::new(hub, ending.clone()));
     // Bounds the memory of calls that wait: beyond it they are not even decoded.
     // Open streams are bounded by themselves.
     let calls = GlobalConcurrencyLimitLayer::new(MAX_CALLS);

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, RwLock},
 };
 
+use bytes::Bytes;
 use futures_util::Stream;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,7 @@ use crate::proto::{
     limits::*,
     outcome::Report,
     pb::{self, replay_request},
+    publishing::PublishRequest,
     refusal::Refusal,
     served::publisher_service_server::PublisherService,
     stored, wire,
@@ -55,6 +57,19 @@ impl Service {
     fn log(&self, name: &str) -> Result<&Log, Refusal> {
         intake::log(&self.hub, name)
     }
+
+    /// The answers to a stream of requests, encoded.
+    ///
+    /// # Errors
+    /// STREAMS_FULL.
+    pub fn open_publish_stream<S: Stream<Item = Result<PublishRequest, Status>> + Send>(
+        &self,
+        requests: S,
+    ) -> Result<impl Stream<Item = Result<Bytes, Status>> + Send + use<S>, Refusal> {
+        let place = publish_stream::place(&self.publish_streams)?;
+        let (hub, ending) = (self.hub.clone(), self.ending.clone());
+        Ok(publish_stream::open(hub, ending, place, requests))
+    }
 }
 
 #[tonic::async_trait]
@@ -63,21 +78,19 @@ impl PublisherService for Service {
         &self,
         request: Request<pb::PublishRequest>,
     ) -> Result<Response<pb::PublishResponse>, Status> {
-        let receipts = intake::submit(&self.hub, request.into_inner()).await?.await?;
+        let receipts = intake::publish(&self.hub, request.into_inner().into()).await?;
         Ok(Response::new(pb::PublishResponse { receipts }))
     }
 
     type PublishStreamStream =
         Pin<Box<dyn Stream<Item = Result<pb::PublishStreamResponse, Status>> + Send>>;
 
+    /// [`super::edge`] serves it, with messages of its own.
     async fn publish_stream(
         &self,
-        requests: Request<Streaming<pb::PublishRequest>>,
+        _: Request<Streaming<pb::PublishRequest>>,
     ) -> Result<Response<Self::PublishStreamStream>, Status> {
-        let place = publish_stream::place(&self.publish_streams)?;
-        let (hub, ending) = (self.hub.clone(), self.ending.clone());
-        let answers = publish_stream::open(hub, ending, place, requests.into_inner());
-        Ok(Response::new(Box::pin(answers)))
+        Err(Status::unimplemented("PublishStream is served elsewhere"))
     }
 
     async fn get_receipt(
@@ -99,6 +112,7 @@ impl PublisherService for Service {
                 return Ok(Err(receipts::look(&receipts).unknown(&key, stated)));
             };
             let told = receivers.outcomes(accepted.sequence).map_err(|error| failed(&error))?;
+            let key = Bytes::from(key);
             Ok(Ok((Receipt { log_id, key, accepted, duplicate: false }, told)))
         })
         .await?;
@@ -111,7 +125,7 @@ impl PublisherService for Service {
         let told = told.into_iter().flatten();
         Ok(Response::new(pb::GetReceiptResponse {
             state: state.into(),
-            receipt: receipt.map(|receipt| intake::message(receipt, log.limits.key_window)),
+            receipt: receipt.map(|receipt| intake::message(&receipt, log.limits.key_window)),
             outcomes: told.map(|(name, told)| wire::receiver_outcome(name, told)).collect(),
         }))
     }

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
+    batch::Batch,
     durable::{self, Latch},
     group::Receipt,
     hub::{Log, Storage},
@@ -100,7 +101,7 @@ impl Running {
 
     /// Publishes events together.
     pub async fn publish_all(&self, intents: Vec<Intent>) -> Result<Vec<Receipt>, Refusal> {
-        self.log.publisher.submit(intents).await?.await
+        self.log.publisher.submit(Batch::of(&intents)).await.only()
     }
 
     /// Publishes events `k0`, `k1`, … one after the other.

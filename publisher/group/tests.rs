@@ -19,7 +19,7 @@ fn commit(fail: Option<CommitError>, requests: Vec<Intent>) -> Answered {
     let limits = wide();
     let run = |engine: &mut MemoryLog, requests: Vec<Intent>| {
         let reader = engine.reader();
-        let mut group = Group::new(reader.extent());
+        let mut group = Group::new(reader.extent(), 0, 0);
         let mut answers = Vec::new();
         {
             let receipts = receipts::look(&receipts);
@@ -33,7 +33,8 @@ fn commit(fail: Option<CommitError>, requests: Vec<Intent>) -> Answered {
             };
             for intent in requests {
                 let (answer, answered) = oneshot::channel();
-                group.take(vec![Prepared::new(intent)], answer, &ground, &mut Oldest::default());
+                let batch = Batch::of(&[intent]);
+                group.take(&batch, answer, &ground, &mut Oldest::default());
                 answers.push(answered);
             }
         }
@@ -47,7 +48,7 @@ fn commit(fail: Option<CommitError>, requests: Vec<Intent>) -> Answered {
                 failed.answer(&refusal);
             }
         }
-        answers.iter_mut().map(|answer| answer.try_recv().expect("answered")).collect()
+        answers.iter_mut().map(|answer| answer.try_recv().expect("answered").only()).collect()
     };
     let _: Answered = run(&mut engine, vec![intent("k0", "camera")]);
     if let Some(error) = fail {

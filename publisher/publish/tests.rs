@@ -5,9 +5,16 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::*;
-use crate::publisher::{
-    log::CommitError,
-    testing::{intent, start, wide, with_data},
+use crate::{
+    proto::{
+        event::Intent,
+        refusal::{Reason, Refusal},
+    },
+    publisher::{
+        group::Receipt,
+        log::CommitError,
+        testing::{intent, start, wide, with_data},
+    },
 };
 
 fn reasons<T>(result: Result<T, Refusal>) -> Result<T, Reason> {
@@ -83,15 +90,15 @@ async fn a_batch_is_accepted_whole_or_not_at_all() {
     let receipts = running.publish_all(batch(["a", "b", "c"])).await.expect("accepted");
     let places: Vec<_> = receipts
         .iter()
-        .map(|receipt| (receipt.key.as_str(), receipt.accepted.sequence, receipt.duplicate))
+        .map(|receipt| (&receipt.key[..], receipt.accepted.sequence, receipt.duplicate))
         .collect();
-    assert_eq!(places, [("a", 0, false), ("b", 1, false), ("c", 2, false)]);
+    assert_eq!(places, [(&b"a"[..], 0, false), (b"b", 1, false), (b"c", 2, false)]);
     let again = running.publish_all(batch(["c", "a", "b"])).await.expect("known");
     let places: Vec<_> = again
         .iter()
-        .map(|receipt| (receipt.key.as_str(), receipt.accepted.sequence, receipt.duplicate))
+        .map(|receipt| (&receipt.key[..], receipt.accepted.sequence, receipt.duplicate))
         .collect();
-    assert_eq!(places, [("c", 2, true), ("a", 0, true), ("b", 1, true)]);
+    assert_eq!(places, [(&b"c"[..], 2, true), (b"a", 0, true), (b"b", 1, true)]);
     let partly = running.publish_all(batch(["a", "x", "y"])).await;
     assert_eq!(reasons(partly), Err(Reason::PartialDuplicate));
     assert_eq!(running.extent().next, 3);

@@ -17,6 +17,7 @@ use crate::{
     proto::{
         limits::{MAX_BATCH_EVENTS, MAX_DATA_BYTES, MAX_STREAM_REQUESTS},
         pb::{NewEvent, PublishOutcome, PublishRequest, PublishStreamResponse, new_event::Data},
+        publishing,
         refusal::{Reason, reason_of, status_of},
     },
     publisher::testing::{Running, start, wide},
@@ -24,6 +25,18 @@ use crate::{
 
 /// No test waits longer for what has to come.
 const SOON: Duration = Duration::from_secs(20);
+
+/// The answers to requests as they were stated, decoded.
+fn open(
+    hub: Hub,
+    ending: CancellationToken,
+    place: OwnedSemaphorePermit,
+    requests: impl Stream<Item = Result<PublishRequest, Status>> + Send,
+) -> impl Stream<Item = Result<PublishStreamResponse, Status>> + Send {
+    let requests = requests.map(|item| item.map(publishing::PublishRequest::from));
+    super::open(hub, ending, place, requests)
+        .map(|item| item.map(|answer| PublishStreamResponse::decode(answer).expect("an answer")))
+}
 
 /// A stream of requests, and what its caller holds of it.
 struct Caller {
@@ -136,7 +149,7 @@ async fn an_error_on_the_stream_is_the_one_that_publish_would_have_answered() {
     let status = status_of(&answer.error.expect("a conflict"));
     let hub = Hub::of([running.log.clone()]);
     let other = request(vec![NewEvent { subject: "other".into(), ..event("a") }]);
-    let refusal = submit(&hub, other).await.expect("in the queue").await.expect_err("a conflict");
+    let refusal = intake::publish(&hub, other.into()).await.expect_err("a conflict");
     let unary = Status::from(refusal);
     assert_eq!((status.code(), status.message()), (unary.code(), unary.message()));
     use tonic_types::StatusExt as _;
