@@ -197,6 +197,14 @@ pub struct Bench {
     /// 1,000,000, with --quick 100,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub events: Option<u64>,
+    /// Write a plot to this file, too
+    #[arg(long, value_name = "FILE", conflicts_with = "growth")]
+    pub svg: Option<PathBuf>,
+    /// In place of the stages, with --rounds steps of 100,000 events: what an event
+    /// costs with 100,000 and with 10,000,000 events and keys retained (--events sets
+    /// the larger number), how long a restart takes, and memory. Takes 12 GiB of disk
+    #[arg(long, conflicts_with = "only")]
+    pub growth: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -1,5 +1,6 @@
 //! `counterfoil`, the tool for people. A client like any other: it knows the
-//! contract, and nothing of the files of either service.
+//! contract, and nothing of the files of either service; only `bench` also runs
+//! parts of them, to see what they do alone.
 
 mod arguments;
 mod bench;

@@ -75,6 +75,11 @@ impl Pair {
         Ok(Pair { directory, publisher: None, receiver: None, measuring: None })
     }
 
+    /// Where everything is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Starts the publisher on a free port and waits until it listens.
     ///
     /// # Errors
@@ -242,6 +247,13 @@ impl Pair {
             return Ok(());
         }
         Err(Failure::Runtime(format!("{} ended badly: {ended}", service.name())))
+    }
+
+    /// Ends the publisher as a crash would.
+    pub async fn kill_publisher(&mut self) {
+        if let Some(mut running) = self.publisher.take() {
+            let _ = running.child.kill().await; // it may have ended already
+        }
     }
 
     /// Ends whatever still runs, at once.

@@ -4,12 +4,14 @@
 mod cpu;
 mod events;
 mod figure;
+mod growth;
 mod latency;
 pub mod limits;
 mod load;
 mod machine;
 mod memory;
 mod meter;
+mod plot;
 mod round;
 mod stages;
 mod table;
@@ -70,15 +72,22 @@ pub async fn run(arguments: arguments::Bench) -> Result<ExitCode, Failure> {
     if cfg!(debug_assertions) {
         eprintln!("built without optimisation: the figures of such a build say little");
     }
-    let plan = Plan::of(&arguments);
-    let within = arguments.dir.unwrap_or_else(std::env::temp_dir);
+    let within = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     let machine = machine::describe(&within)?;
+    if arguments.growth {
+        return growth::run(&arguments, &within, machine).await;
+    }
+    let plan = Plan::of(&arguments);
     let mut rounds = Vec::new();
     for number in 1..=arguments.rounds {
         eprintln!("round {number} of {}", arguments.rounds);
         rounds.push(round::run(&within, &plan).await?);
     }
     let table = Table::new(machine, &plan, &rounds);
+    if let Some(file) = &arguments.svg {
+        std::fs::write(file, plot::svg(table.machine(), table.rows()))
+            .map_err(|error| Failure::Runtime(format!("{}: {error}", file.display())))?;
+    }
     if arguments.json {
         say(table.json());
     } else {

@@ -8,7 +8,7 @@ use super::{
     PAYLOADS, Plan,
     figure::{Figure, Stage},
 };
-use crate::numbers::grouped;
+use crate::numbers::{counted, grouped};
 
 /// Names of the columns that are there for each process.
 const PROCESSES: [&str; 3] = ["publisher", "receiver", "client"];
@@ -63,6 +63,16 @@ impl Table {
         Table { machine, turn, events, rounds: rounds.len(), rows }
     }
 
+    /// What it was measured on.
+    pub fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    /// The stages, by payload and group.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
     /// For programs.
     pub fn json(&self) -> Value {
         json!({
@@ -84,17 +94,19 @@ fn row(stage: &Stage, rounds: &[Vec<Figure>]) -> Option<Row> {
     let usages =
         |process: usize| own.iter().filter_map(move |f| Some((f, f.spent.each()[process]?)));
     let micros = |of: fn((Duration, Duration)) -> Duration| {
-        spread(own.iter().filter_map(|figure| Some(of(figure.latency?).as_secs_f64() * 1e6)))
+        Spread::of(own.iter().filter_map(|figure| Some(of(figure.latency?).as_secs_f64() * 1e6)))
     };
     Some(Row {
         stage: stage.clone(),
-        speed: spread(own.iter().map(|figure| figure.events_per_second()))?,
-        ratio: spread(ratios),
+        speed: Spread::of(own.iter().map(|figure| figure.events_per_second()))?,
+        ratio: Spread::of(ratios),
         cpu: [0, 1, 2].map(|process| {
-            Some(spread(usages(process).map(|(figure, usage)| figure.micros(usage.cpu)))?.median)
+            Some(
+                Spread::of(usages(process).map(|(figure, usage)| figure.micros(usage.cpu)))?.median,
+            )
         }),
         memory: [0, 1, 2].map(|process| usages(process).map(|(_, usage)| usage.peak_bytes).max()),
-        processors: spread(own.iter().map(|figure| figure.processors()))?.median,
+        processors: Spread::of(own.iter().map(|figure| figure.processors()))?.median,
         latency: micros(|latency| latency.0).zip(micros(|latency| latency.1)),
     })
 }
@@ -112,16 +124,18 @@ fn compared<'a>(round: &'a [Figure], stage: &Stage) -> Option<&'a Figure> {
     })
 }
 
-/// The upper one of the two in the middle, where there are two.
-fn spread(values: impl Iterator<Item = f64>) -> Option<Spread> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    let median = *values.get(values.len() / 2)?;
-    Some(Spread { median, least: *values.first()?, most: *values.last()? })
-}
-
 impl Spread {
-    fn json(self, digits: i32) -> Value {
+    /// Of such values, none of none. The median is the upper one of the two in the
+    /// middle, where there are two.
+    pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        let median = *values.get(values.len() / 2)?;
+        Some(Spread { median, least: *values.first()?, most: *values.last()? })
+    }
+
+    /// For programs, with so many digits behind the point.
+    pub fn json(self, digits: i32) -> Value {
         let scale = 10f64.powi(digits);
         let [median, least, most] =
             [self.median, self.least, self.most].map(|value| (value * scale).round() / scale);
@@ -157,8 +171,9 @@ impl fmt::Display for Table {
         writeln!(to, "{machine}")?;
         writeln!(
             to,
-            "medians of {rounds} rounds, turns of {turn:?}; {} events and keys retained, the log \
-             filled anew in each round",
+            "medians of {}, turns of {turn:?}; {} events and keys retained, the log filled anew in \
+             each round",
+            counted(*rounds as u64, "round"),
             grouped(events.cast_signed())
         )?;
         for payload in [None].into_iter().chain(PAYLOADS.map(Some)) {

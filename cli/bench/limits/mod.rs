@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use counterfoil::proto::limits::MAX_GROUP_EVENTS;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -24,18 +25,25 @@ use super::{
 use crate::{
     arguments::{BenchLimit, Limit},
     failure::Failure,
+    numbers::grouped,
     output::say,
     process::{Pair, Service},
 };
 
 /// The receiver's statements without the receiver.
 pub const SQLITE: &str = "SQLite, the receiver's statements";
+/// Groups of so many events that are written and synced together.
+const GROUPS: [usize; 2] = [128, MAX_GROUP_EVENTS];
+
 /// The name of what a stage of the product is compared with on tonic.
 pub fn tonic(stage: impl std::fmt::Display) -> String {
     format!("tonic: {stage}")
 }
-/// Groups of so many events that are written and synced together.
-const GROUPS: [usize; 2] = [128, 1_024];
+
+/// The name of a file that is written and synced in groups of so many events.
+pub fn file(group: usize) -> String {
+    format!("file, groups of {} written and synced", grouped(group as i64))
+}
 
 /// What such a process has measured of itself, as it prints it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -111,8 +119,7 @@ pub async fn of_payload(
 ) -> Result<Vec<Figure>, Failure> {
     let mut figures = Vec::new();
     for group in GROUPS {
-        let name = format!("file, groups of {group} written and synced");
-        let stage = Stage::new(Group::Limits, name, Some(payload));
+        let stage = Stage::new(Group::Limits, file(group), Some(payload));
         let bytes = group * plan.events_of(payload).request_bytes();
         let written = disk(pair, plan, bytes, group).await?;
         figures.push(figure(stage, &written, |spent, usage| spent.publisher = Some(usage)));

@@ -2,10 +2,13 @@
 
 use std::time::Instant;
 
+use counterfoil::proto::limits::MAX_GROUP_EVENTS;
+
 use crate::{
     bench::{
         Plan,
         figure::{Figure, Group, Stage},
+        limits,
         load::{self, Made},
         meter::Meter,
     },
@@ -26,6 +29,7 @@ const IN_FLIGHT: usize = 64;
 pub async fn run(pair: &Pair, plan: &Plan, payload: usize) -> Result<Figure, Failure> {
     let name = format!("PublishStream, {PER_REQUEST} events a request");
     let stage = Stage::new(Group::Publish, name, Some(payload));
+    let stage = stage.against(limits::file(MAX_GROUP_EVENTS));
     let meter = Meter::start(pair)?;
     let started = Instant::now();
     let events = fill(pair, plan, payload, plan.events).await?;

@@ -37,16 +37,26 @@ async fn applied(pair: &Pair, sequence: i64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until the receiver has committed the whole log, and checks that it has
-/// applied each event of it once: it has begun with an empty database.
+/// Waits until the receiver has committed the whole log, and says how many events
+/// that are.
 ///
 /// # Errors
-/// [`Failure::Runtime`] where the counts differ.
-pub async fn all_applied(pair: &Pair) -> Result<(), Failure> {
+/// [`Failure::Runtime`] when it does not.
+pub async fn caught_up(pair: &Pair) -> Result<i64, Failure> {
     let published = log(pair).await?.next_sequence();
     if published > 0 {
         applied(pair, published - 1).await?;
     }
+    Ok(published)
+}
+
+/// Waits likewise, and checks that it has applied each event of the log once since
+/// its start, for which it had an empty database.
+///
+/// # Errors
+/// [`Failure::Runtime`] where the counts differ.
+pub async fn all_applied(pair: &Pair) -> Result<(), Failure> {
+    let published = caught_up(pair).await?;
     let url = pair.receiver_url();
     let asked = link::receiver(&url)?.get_status(link::call(GetStatusRequest {})).await;
     let status = asked.map_err(|status| Failure::call(&url, &status))?.into_inner();

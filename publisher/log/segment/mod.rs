@@ -3,7 +3,7 @@
 //! what stands in the files of a process that died, [`seal`] spares it the full
 //! ones. Knows nothing of events.
 
-mod format;
+pub mod format;
 mod meta;
 mod reader;
 mod recover;

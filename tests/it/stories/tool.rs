@@ -82,11 +82,16 @@ async fn publish_stops_at_a_log_that_is_full() {
 /// Each stage of the product on real processes, and each limit, on few events.
 #[test]
 fn bench_measures_every_stage_and_leaves_nothing_behind() {
-    let within = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let made = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let (within, beside) = (made(), made());
+    let plot = beside.path().join("plot.svg");
     let ended = counterfoil(["bench", "--quick", "--rounds", "1", "--events", "2000", "--json"])
         .args(["--dir".as_ref(), within.path().as_os_str()])
+        .args(["--svg".as_ref(), plot.as_os_str()])
         .run();
     assert_eq!(ended.code(), Some(0), "{ended:?}");
+    let plot = std::fs::read_to_string(&plot).expect("a plot");
+    assert!(plot.contains("live: PublishStream"), "{plot}");
     let table = json(&ended);
     let stages = table["stages"].as_array().expect("a list");
     for group in ["limits", "publish", "replay", "catch-up", "live", "paced"] {
@@ -95,6 +100,23 @@ fn bench_measures_every_stage_and_leaves_nothing_behind() {
     for stage in stages {
         assert!(stage["eventsPerSecond"]["median"].as_f64() > Some(0.0), "{stage}");
         assert_eq!(stage["ratioTo"].is_null(), stage["ratio"].is_null(), "{stage}");
+    }
+    assert_eq!(std::fs::read_dir(within.path()).expect("readable").count(), 0);
+}
+
+/// Two logs, one with ten times the events of the other.
+#[test]
+fn bench_tells_what_growth_costs() {
+    let within = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let ended =
+        counterfoil(["bench", "--growth", "--rounds", "1", "--events", "5000", "--json", "--dir"])
+            .arg(within.path())
+            .run();
+    assert_eq!(ended.code(), Some(0), "{ended:?}");
+    let told = json(&ended);
+    assert_eq!(told["retainedEvents"], serde_json::json!([500, 5_000]), "{told}");
+    for line in told["growth"].as_array().expect("a list") {
+        assert!(line["many"]["median"].as_f64() > Some(0.0), "{line}");
     }
     assert_eq!(std::fs::read_dir(within.path()).expect("readable").count(), 0);
 }
