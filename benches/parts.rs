@@ -7,17 +7,18 @@
 
 use std::{hint::black_box, time::Duration};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use counterfoil::{
     proto::{
         chain::{EMPTY_CHAIN, link},
         event::{Event, Intent, Time, fingerprint},
         limits::FRAME_EVENTS,
-        pb, stored,
+        pb, publishing, stored,
         wire::{self, DataForm},
     },
     publisher::{
         admit::Prepared,
+        batch::Batch,
         frame::{Shape, pack},
         group::{Ground, Group},
         halt::Halt,
@@ -55,6 +56,15 @@ fn intent(turn: usize, bytes: usize) -> Intent {
     wire::intent(asked(turn, bytes), format_args!("events"), NOW).expect("within all limits")
 }
 
+/// So many requests of one event each.
+fn requests(count: usize) -> Batch {
+    let (mut batch, mut room) = (Batch::default(), BytesMut::new());
+    for turn in 0..count {
+        batch.add(&mut vec![Prepared::new(&intent(turn, 100).stated(), &mut room)]);
+    }
+    batch
+}
+
 /// As the log holds them, from sequence 0 on.
 fn entries(count: usize, bytes: usize) -> Vec<Entry> {
     let mut chain = EMPTY_CHAIN;
@@ -75,15 +85,19 @@ fn intents(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(format!("intent, {bytes} B"));
         group.throughput(Throughput::Elements(1));
         let one = intent(1, bytes);
-        group.bench_function("decode a request", |bencher| {
-            let request = pb::PublishRequest { log: String::new(), events: vec![asked(1, bytes)] };
-            let sent = Bytes::from(request.encode_to_vec());
-            bencher.iter(|| pb::PublishRequest::decode(sent.clone()).expect("as it was sent"));
-        });
-        group.bench_function("check", |bencher| {
+        let request = pb::PublishRequest { log: String::new(), events: vec![asked(1, bytes)] };
+        let sent = Bytes::from(request.encode_to_vec());
+        let received =
+            || publishing::PublishRequest::decode(sent.clone()).expect("as it was sent").events;
+        group.bench_function("decode a request", |bencher| bencher.iter(received));
+        group.bench_function("check and hash", |bencher| {
             bencher.iter_batched(
-                || asked(1, bytes),
-                |event| wire::intent(event, format_args!("events"), NOW).expect("within limits"),
+                received,
+                |mut events| {
+                    let (mut attributes, at) = (Vec::new(), format_args!("events"));
+                    let stated = wire::stated(&mut events[0], &mut attributes, at, NOW);
+                    stated.expect("within all limits").fingerprint
+                },
                 BatchSize::SmallInput,
             );
         });
@@ -94,7 +108,8 @@ fn intents(criterion: &mut Criterion) {
             bencher.iter(|| link(&EMPTY_CHAIN, 7, &one.fingerprint, black_box(&one.key)));
         });
         group.bench_function("Prepared::new", |bencher| {
-            bencher.iter_batched(|| one.clone(), Prepared::new, BatchSize::SmallInput);
+            let (stated, mut room) = (one.stated(), BytesMut::new());
+            bencher.iter(|| Prepared::new(black_box(&stated), &mut room));
         });
         group.finish();
     }
@@ -128,18 +143,14 @@ fn groups(criterion: &mut Criterion) {
     for size in [128, 1_024] {
         group.throughput(Throughput::Elements(size as u64));
         group.bench_function(format!("take {size}"), |bencher| {
-            let events = || (0..size).map(|turn| Prepared::new(intent(turn, 100))).collect();
-            bencher.iter_batched(
-                events,
-                |events: Vec<Prepared>| {
-                    let (mut group, mut oldest) = (Group::new(reader.extent()), Oldest::default());
-                    for event in events {
-                        group.take(vec![event], oneshot::channel().0, &ground, &mut oldest);
-                    }
-                    group
-                },
-                BatchSize::SmallInput,
-            );
+            let batch = requests(size);
+            bencher.iter(|| {
+                let bytes = batch.stored_bytes();
+                let (mut group, mut oldest) =
+                    (Group::new(reader.extent(), size, bytes), Oldest::default());
+                group.take(&batch, oneshot::channel().0, &ground, &mut oldest);
+                group
+            });
         });
     }
     group.finish();
