@@ -22,13 +22,30 @@ pub fn start_logging() {
         .init();
 }
 
+/// How many threads a service runs on, beside those it starts itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Threads {
+    /// That do what is ready; none: as many as there are processors.
+    pub workers: Option<usize>,
+    /// That wait for a disk or a name on behalf of a call; more calls wait for one.
+    pub waiting: usize,
+}
+
 /// Runs a service to its end. A blocking call that still runs then, such as a
 /// read, does not hold up the end.
 ///
 /// # Errors
 /// The service's own, or [`Failure::Runtime`] when there are no threads.
-pub fn block_on(service: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+pub fn block_on(
+    threads: Threads,
+    service: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(workers) = threads.workers {
+        builder.worker_threads(workers);
+    }
+    let runtime = builder
+        .max_blocking_threads(threads.waiting)
         .enable_all()
         .build()
         .map_err(|error| Failure::Runtime(format!("no threads to run on: {error}")))?;

@@ -4,13 +4,17 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use counterfoil::{
-    process::{self, Failure},
+    process::{self, Failure, Threads},
     proto::crash,
     publisher::{
         config::{Cli, Command, Flags},
         repair, run,
     },
 };
+
+/// Each thread that has read keeps some of the memory for it. A few are enough: what they
+/// read is nearly always in the system's page cache.
+const THREADS: Threads = Threads { workers: None, waiting: 4 };
 
 /// Events are many small pieces of memory: see docs/performance.md.
 #[global_allocator]
@@ -32,7 +36,7 @@ fn main() -> ExitCode {
 
 fn serve(flags: Flags) -> Result<(), Failure> {
     let settings = flags.settle()?;
-    process::block_on(async {
+    process::block_on(THREADS, async {
         let listener = process::bind(settings.listen).await?;
         run::run(settings, listener).await
     })

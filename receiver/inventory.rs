@@ -81,8 +81,9 @@ impl Projection for Inventory {
 pub const ADJUST: &str = "INSERT INTO stock (item, available, version) VALUES (?1, ?2, 1)
  ON CONFLICT (item) DO UPDATE
  SET available = available + excluded.available, version = version + 1";
-/// Adds to the total of all items: delta.
-pub const ADD_TO_TOTAL: &str = "UPDATE total SET total = total + ?1";
+/// Adds to the total of all items: delta. The row is named: a statement that may change
+/// several gets a savepoint from SQLite, each time.
+pub const ADD_TO_TOTAL: &str = "UPDATE total SET total = total + ?1 WHERE rowid = 1";
 const FIND: &str = "SELECT available, version FROM stock WHERE item = ?1";
 const TAKE: &str = "UPDATE stock SET available = ?2, version = ?3 WHERE item = ?1";
 const RESERVE: &str = "INSERT INTO reservation (key, task, item, quantity) VALUES (?1, ?2, ?3, ?4)";

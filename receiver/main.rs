@@ -4,13 +4,17 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use counterfoil::{
-    process::{self, Failure},
+    process::{self, Failure, Threads},
     proto::crash,
     receiver::{
         config::{Cli, Command, Flags},
         projections, run, store,
     },
 };
+
+/// What it does beside applying is one stream and a call now and then; what waits is four
+/// readers of the database at most, and the look-up of a name.
+const THREADS: Threads = Threads { workers: Some(1), waiting: 8 };
 
 /// Events are many small pieces of memory: see docs/performance.md.
 #[global_allocator]
@@ -30,7 +34,7 @@ fn serve(flags: Flags) -> Result<(), Failure> {
     let settings = flags.settle()?;
     let projection = projections::named(&settings.projection)
         .expect("the settings hold only names of projections that there are");
-    process::block_on(async {
+    process::block_on(THREADS, async {
         let listener = process::bind(settings.listen).await?;
         run::run(settings, projection, listener).await
     })
