@@ -138,9 +138,14 @@ def report(times):
         for line in LINES:
             ratios = [value(line, payload, *time) for time in times]
             ratios = [ratio for ratio in ratios if ratio is not None]
+            bound, verdict = line[-2 if payload == 100 else -1], ""
+            if len(ratios) < len(times) and bound:
+                missed += 1
+                print(f"| {line[0]} | {len(ratios)} of {len(times)} figures | | | {bound} | MISSED |")
+                continue
             if not ratios:
                 continue
-            bound, median, verdict = line[-2 if payload == 100 else -1], statistics.median(ratios), ""
+            median = statistics.median(ratios)
             if bound:
                 verdict = "met" if met(bound, median) else "MISSED"
                 if verdict == "MISSED" and line[1] == EIGHT and full(EIGHT, payload, times):
@@ -155,7 +160,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("peers", type=pathlib.Path, metavar="PEERS_DIR", help="the other harness")
     parser.add_argument("--times", type=int, default=5, help="runs of each [5]")
-    parser.add_argument("--secs", type=float, default=0.6, help="seconds of a peer's turn [0.6]")
+    parser.add_argument("--secs", type=float, default=0.8, help="seconds of a peer's turn, as long as ours [0.8]")
     parser.add_argument("--only", default="bare,jetstream,redis", help="suites of the harness")
     parser.add_argument("--quick", action="store_true", help="counterfoil bench --quick")
     parser.add_argument("--tool", type=pathlib.Path, default=ROOT / "target/release/counterfoil")

@@ -469,10 +469,26 @@ const CONTENT_TYPE: u8 = 12 << 3 | 2;
 const JSON_TEXT: u8 = 14 << 3 | 2;
 const BINARY: u8 = 15 << 3 | 2;
 
+/// About as many bytes as [`content`] takes: never less but for many attributes of few
+/// bytes each.
+fn content_bytes(Stated { key, content, .. }: &Stated<'_>) -> usize {
+    /// Tags and lengths, fingerprint, version and times.
+    const OTHER_BYTES: usize = 160;
+    let attributes = content.attributes.iter().map(|(name, value)| 8 + name.len() + value.len());
+    OTHER_BYTES
+        + [*key, content.event_type, content.subject, content.content_type]
+            .map(str::len)
+            .iter()
+            .sum::<usize>()
+        + attributes.sum::<usize>()
+        + content.data.len()
+}
+
 /// Encodes an intent behind what others have in `room`, by hand: nothing of it is
 /// copied more than once.
 pub fn content(intent: &Stated<'_>, room: &mut BytesMut) -> StoredContent {
     let Stated { key, content, kind, time, fingerprint } = intent;
+    room.reserve(content_bytes(intent));
     let mut put = |tag: u8, bytes: &[u8]| {
         put_sized(tag, bytes, room);
         room.len() - bytes.len()..room.len()

@@ -34,6 +34,9 @@ use crate::proto::{
     wire,
 };
 
+/// Events and answers are encoded in pieces of memory of about this size.
+const ROOM_BYTES: usize = 64 * 1024;
+
 /// A place among the open streams, which `free` counts.
 ///
 /// # Errors
@@ -156,6 +159,10 @@ impl<S: Stream<Item = Result<PublishRequest, Status>>> Answers<S> {
     /// Checks a request and lets it join those that have gathered, if it may.
     fn gather(&mut self, request: PublishRequest) {
         let Answers { hub, contents, events, .. } = self;
+        if contents.capacity() == 0 {
+            // In pieces of this size from here on, each of them for many events.
+            *contents = BytesMut::with_capacity(ROOM_BYTES);
+        }
         let log = match intake::prepare(hub, request, contents, events) {
             Ok(log) => log,
             Err(refusal) => {
@@ -190,6 +197,13 @@ impl<S: Stream<Item = Result<PublishRequest, Status>>> Answers<S> {
         }
     }
 
+    /// Nothing waits: what the largest request has needed is given back.
+    fn rest(&mut self) {
+        self.contents = BytesMut::new();
+        self.events = Vec::new();
+        self.answers = BytesMut::new();
+    }
+
     /// The next answer; nothing when there is none to come for what has been taken in.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
@@ -202,6 +216,9 @@ impl<S: Stream<Item = Result<PublishRequest, Status>>> Answers<S> {
                 }
                 Waiting::Answered { answered, key_window, weight } => match answered.take_next() {
                     Some(Ok(receipts)) => {
+                        if self.answers.capacity() == 0 {
+                            self.answers = BytesMut::with_capacity(ROOM_BYTES);
+                        }
                         for receipt in receipts {
                             let receipt = intake::receipted(&receipt, *key_window);
                             wire::put_receipt(&receipt, &mut self.answers);
@@ -239,7 +256,10 @@ impl<S: Stream<Item = Result<PublishRequest, Status>>> Stream for Answers<S> {
         this.take_in(cx);
         match ready!(this.poll_answer(cx)) {
             Some(answer) => Poll::Ready(Some(Ok(answer))),
-            None if this.requests.is_some() => Poll::Pending,
+            None if this.requests.is_some() => {
+                this.rest();
+                Poll::Pending
+            }
             None => Poll::Ready(this.last_word.take().map(Err)),
         }
     }

@@ -127,7 +127,7 @@ impl Apply {
             let mut resume = self.take(first, &mut pending);
             loop {
                 // All that has arrived, and no waiting for more.
-                while resume.is_none() && pending.len() < MAX_COMMIT_EVENTS {
+                while resume.is_none() && !is_full(&pending) {
                     let Ok(more) = work.try_recv() else { break };
                     resume = self.take(more, &mut pending);
                 }
@@ -381,6 +381,12 @@ impl Apply {
 fn store_changed(why: &str) -> Stop {
     let message = format!("The database cannot be written to: {why}.");
     Stop::Halt(Failure { reason: "STORE_CHANGED", message, ..Default::default() })
+}
+
+/// Whether enough waits for a commit. More stays in the queue, which is bounded.
+fn is_full(pending: &VecDeque<Step>) -> bool {
+    let bytes = || pending.iter().map(|step| step.event().intent.data.len()).sum::<usize>();
+    pending.len() >= MAX_COMMIT_EVENTS || bytes() >= MAX_COMMIT_BYTES
 }
 
 fn next_group(pending: &mut VecDeque<Step>) -> Vec<Step> {

@@ -70,7 +70,9 @@ impl DerefMut for Statement<'_, '_> {
 
 impl Drop for Statement<'_, '_> {
     fn drop(&mut self) {
-        if let Some(statement) = self.statement.take() {
+        if let Some(mut statement) = self.statement.take() {
+            // What an event has bound is none of the next one's.
+            statement.clear_bindings();
             self.tables.ready.borrow_mut().push((self.sql, statement));
         }
     }
@@ -99,6 +101,14 @@ mod tests {
             .query_row([], |row| row.get(0))
             .expect("one number");
         assert_eq!(sum, 66);
+        let bound: Option<i64> = tables
+            .statement(ADD)
+            .and_then(|mut add| {
+                add.raw_execute()?;
+                connection.query_row("SELECT a FROM mine ORDER BY rowid DESC", [], |row| row.get(0))
+            })
+            .expect("added");
+        assert_eq!(bound, None, "nothing is left bound");
         assert_eq!(tables.ready.borrow().len(), 3);
         tables.statement("INSERT INTO yours VALUES (1)").err().expect("no such table");
     }

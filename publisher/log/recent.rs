@@ -4,6 +4,8 @@
 
 use std::collections::VecDeque;
 
+use bytes::{BufMut as _, BytesMut};
+
 use super::Entry;
 use crate::proto::{
     event::Sequence,
@@ -26,11 +28,14 @@ impl Recent {
         Recent { entries: VecDeque::new(), next, bytes: 0 }
     }
 
-    /// Takes in a committed group; the oldest make room.
+    /// Takes in a committed group; the oldest make room. Bodies are copied: those of a
+    /// group stand in one piece of memory, which may be far larger than what was accepted.
     pub fn push(&mut self, group: &[Entry]) {
+        let mut room = BytesMut::with_capacity(group.iter().map(|entry| entry.body.len()).sum());
         for entry in group {
             self.bytes += entry.body.len();
-            self.entries.push_back(entry.clone());
+            room.put_slice(&entry.body);
+            self.entries.push_back(Entry { body: room.split().freeze(), ..*entry });
         }
         self.next += group.len() as Sequence;
         while self.bytes > MAX_RECENT_BYTES || self.entries.len() > MAX_RECENT_EVENTS {
@@ -114,5 +119,15 @@ mod tests {
         recent.push(&many);
         assert_eq!(recent.read(0, 1, 1), None);
         assert_eq!(recent.read(1, 1, 1).map(|entries| entries.len()), Some(1));
+    }
+
+    #[test]
+    fn what_a_body_was_part_of_is_not_kept() {
+        let mut whole = BytesMut::zeroed(MAX_RECENT_BYTES);
+        let body = whole.split_to(3).freeze();
+        let mut recent = Recent::new(0);
+        recent.push(&[Entry { chain: [0; 32], accepted_at_ms: 0, body: body.clone() }]);
+        drop(whole);
+        assert!(body.is_unique());
     }
 }

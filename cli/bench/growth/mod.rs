@@ -28,8 +28,8 @@ use crate::{
 
 const FEW: u64 = 100_000;
 const MANY: u64 = 10_000_000;
-/// Events of one step.
-const STEP: u64 = 100_000;
+/// Events of one step. Few against both sizes: each step adds them to both logs.
+const STEP: u64 = 25_000;
 const PAYLOAD: usize = 100;
 /// What is not as the default has it: its bounds would let the oldest go.
 const SETTINGS: &str = "[logs.main]\nmax_events = 100000000\nmax_bytes = \"64GiB\"\n";
@@ -46,7 +46,7 @@ pub async fn run(
     let plan = Plan::of(arguments);
     let many = arguments.events.unwrap_or(if arguments.quick { MANY / 10 } else { MANY });
     let sizes = [FEW.min(many / 10).max(1), many];
-    let step = STEP.min(sizes[0]);
+    let step = STEP.min(sizes[0] / 4).max(1);
     let rounds = usize::from(arguments.rounds);
     let measured = in_new_directory(within, async |few| {
         // Within the directory of the other one, so that it goes with it.
@@ -120,6 +120,7 @@ impl<'a> Side<'a> {
         self.pair.stop(Service::Receiver).await?;
         self.pair.stop(Service::Publisher).await?;
         let restart = self.start_publisher().await?;
+        peaks.0 = peaks.0.max(self.peaks()?.0);
         self.pair.kill_publisher().await;
         let after_kill = self.start_publisher().await?;
         peaks.0 = peaks.0.max(self.pair.publisher_pid().map_or(Ok(0), memory::peak)?);

@@ -137,7 +137,10 @@ impl fmt::Display for Report {
         let [few, many] = self.sizes.map(|size| numbers::grouped(size.cast_signed()));
         let (steps, step) = (self.steps[0].len(), numbers::grouped(self.step.cast_signed()));
         writeln!(to, "{}", self.machine)?;
-        writeln!(to, "payloads of 100 bytes; medians of {steps} steps of {step} events")?;
+        writeln!(
+            to,
+            "payloads of 100 bytes; medians of {steps} steps, each of which adds {step} events to both logs"
+        )?;
         writeln!(to, "not the default configuration, which would drop the oldest:")?;
         for setting in self.settings.lines() {
             writeln!(to, "    {setting}")?;

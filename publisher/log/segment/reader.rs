@@ -334,7 +334,8 @@ impl Place {
         }
     }
 
-    /// Shows the entries from `from` to the segment's end, until `see` has enough.
+    /// Shows the entries from `from` to the segment's end, at least one, until `see` has
+    /// enough.
     fn each(self, chunk: usize, mut see: impl FnMut(Entry) -> bool) -> Result<(), ReadError> {
         let file = match self.file {
             Some(file) => file,
@@ -342,6 +343,7 @@ impl Place {
         };
         let mut window = Window::new(&file, self.length, chunk);
         let Mark { mut sequence, mut offset } = self.mark;
+        let mut shown = false;
         while offset < self.length {
             let corrupt = |what: &str| ReadError::Corrupt { sequence, what: what.to_owned() };
             let header = window
@@ -349,16 +351,21 @@ impl Place {
                 .and_then(|bytes| FrameHeader::decode(&bytes))
                 .filter(|header| header.first == sequence)
                 .ok_or_else(|| corrupt("a frame does not start where it should"))?;
+            // Also of a frame that is passed over: its header says where the next one is.
+            let mut frame = window
+                .get(offset, header.frame_bytes())?
+                .filter(|frame| format::is_whole(self.salt, frame))
+                .ok_or_else(|| corrupt("a frame's checksum is wrong"))?;
             if header.next() > self.from {
-                let mut frame = window
-                    .get(offset, header.frame_bytes())?
-                    .filter(|frame| format::is_whole(self.salt, frame))
-                    .ok_or_else(|| corrupt("a frame's checksum is wrong"))?;
                 let mut body = frame.split_off(FRAME_HEADER_BYTES);
                 for at in header.first..header.next() {
                     let entry = format::take_record(&mut body)
                         .ok_or_else(|| corrupt("a frame's records do not fill it"))?;
-                    if at >= self.from && !see(entry) {
+                    if at < self.from {
+                        continue;
+                    }
+                    shown = true;
+                    if !see(entry) {
                         return Ok(());
                     }
                 }
@@ -366,7 +373,14 @@ impl Place {
             sequence = header.next();
             offset += header.frame_bytes() as u64;
         }
-        Ok(())
+        // Whoever asks has been told that it is here, and would ask again for ever.
+        match shown {
+            true => Ok(()),
+            false => Err(ReadError::Corrupt {
+                sequence: self.from,
+                what: "a frame is missing".to_owned(),
+            }),
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::{
-    Options, SegmentLog, check, meta, reader,
+    Options, SegmentLog, check,
+    format::FILE_HEADER_BYTES,
+    meta, reader,
     recover::{self, Trust},
     seal,
 };
@@ -168,6 +170,35 @@ fn the_segment_that_grows_is_read_whatever_stands_beside_it() {
     flip(&segment, length - 1);
     let log = open(dir.path(), SEGMENT_BYTES).expect("opens");
     assert!(log.reader().extent().next < *last, "its torn end was noticed");
+    assert!(!path(dir.path(), grows, seal::EXTENSION).exists(), "nor will it fit later");
+}
+
+/// A frame's header has no checksum of its own: nothing follows from it alone.
+#[test]
+fn no_flipped_bit_of_a_sealed_segment_leads_a_reader_astray_or_on_for_ever() {
+    let (dir, log) = written();
+    drop(log);
+    let damaged = firsts(dir.path())[1];
+    let until = firsts(dir.path())[2];
+    let path = path(dir.path(), damaged, "seg");
+    let whole = fs::read(&path).expect("read");
+    for bit in 8 * FILE_HEADER_BYTES..8 * whole.len() {
+        let mut content = whole.clone();
+        content[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, content).expect("written");
+        // Each sequence by itself, so that frames before it are passed over.
+        let log = open(dir.path(), SEGMENT_BYTES).expect("not read");
+        let read = |from| log.reader().read(from, 1, usize::MAX);
+        let told = (damaged..until).filter(|&from| match read(from) {
+            Ok(entries) => {
+                assert_eq!(entries, [entry(from, 20)], "bit {bit}");
+                false
+            }
+            Err(ReadError::Corrupt { .. }) => true,
+            Err(other) => panic!("bit {bit}: {other}"),
+        });
+        assert_ne!(told.count(), 0, "bit {bit}");
+    }
 }
 
 #[test]

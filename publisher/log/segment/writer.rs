@@ -92,6 +92,8 @@ impl SegmentLog {
             for (segment, seal) in &unsealed {
                 seal.write(segment);
             }
+            // It would be believed again once this one is as long as it was.
+            seal::remove(&path);
             seal::remove_orphans(dir)?;
             Ok(AppendFile::new(file, length))
         };
