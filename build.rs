@@ -4,13 +4,24 @@ use std::{env, error::Error, fs, path::Path};
 
 use prost_types::FileDescriptorSet;
 
+/// Files without a service that needs a server of its own.
+const ELSEWHERE: [&str; 4] = [
+    "counterfoil/v1/publisher_admin.proto",
+    "counterfoil/v1/receiver.proto",
+    "counterfoil/v1/receiver_admin.proto",
+    "counterfoil/v1/snapshot.proto",
+];
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto/counterfoil");
     println!("cargo:rerun-if-changed=proto/google");
     let files = [
         "counterfoil/v1/event.proto",
         "counterfoil/v1/publisher.proto",
+        "counterfoil/v1/publisher_admin.proto",
         "counterfoil/v1/receiver.proto",
+        "counterfoil/v1/receiver_admin.proto",
+        "counterfoil/v1/snapshot.proto",
     ];
     // With comments and imports: this set also answers reflection.
     let descriptors = protox::Compiler::new(["proto"])?
@@ -34,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The publisher's service once more, for its own server: with a message of Replay
 /// that carries stored bytes. All other messages are those generated above.
 fn served(mut descriptors: FileDescriptorSet, out: &Path) -> Result<(), Box<dyn Error>> {
-    descriptors.file.retain(|file| file.name() != "counterfoil/v1/receiver.proto");
+    descriptors.file.retain(|file| !ELSEWHERE.contains(&file.name()));
     fs::create_dir_all(out)?;
     tonic_prost_build::configure()
         .build_client(false)

@@ -53,6 +53,11 @@ reasons! {
     Diverged = "DIVERGED" => FailedPrecondition;
     /// The log takes no writes until it has been recovered.
     LogHalted = "LOG_HALTED" => FailedPrecondition;
+    /// A receiver has seen more or other history than the log holds, and the log was told
+    /// to take no events then.
+    LogSuspect = "LOG_SUSPECT" => FailedPrecondition;
+    /// What was asked for does not fit what its object is doing now.
+    WrongState = "WRONG_STATE" => FailedPrecondition;
     /// The receiver has stopped and will not go on by itself.
     ReceiverHalted = "RECEIVER_HALTED" => FailedPrecondition;
     /// The subject has another version than the intent expects.
@@ -65,6 +70,8 @@ reasons! {
     CursorAhead = "CURSOR_AHEAD" => OutOfRange;
     /// The log is full and was told to refuse, or the disk is full.
     LogFull = "LOG_FULL" => ResourceExhausted;
+    /// A snapshot is larger than all that the log may keep of them.
+    SnapshotTooLarge = "SNAPSHOT_TOO_LARGE" => ResourceExhausted;
     /// There are as many keys without a time as the log may hold.
     KeysFull = "KEYS_FULL" => ResourceExhausted;
     /// There are as many open PublishStreams as the publisher may have.
@@ -81,6 +88,8 @@ reasons! {
     LogUnreadable = "LOG_UNREADABLE" => Unavailable;
     /// Stored data is damaged.
     Corrupt = "CORRUPT" => DataLoss;
+    /// The bytes of a snapshot are not those that were announced.
+    SnapshotDamaged = "SNAPSHOT_DAMAGED" => DataLoss;
 }
 
 /// A refusal: what happened, the numbers, what to do.

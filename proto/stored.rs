@@ -11,7 +11,7 @@ use super::pb;
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ReplayResponse {
     /// What the frame says.
-    #[prost(oneof = "Frame", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Frame", tags = "1, 2, 3, 4, 5")]
     pub frame: Option<Frame>,
 }
 
@@ -30,6 +30,9 @@ pub enum Frame {
     /// The stream is alive.
     #[prost(message, tag = "4")]
     Heartbeat(pb::ReplayHeartbeat),
+    /// What this receiver still has to read is about to be evicted.
+    #[prost(message, tag = "5")]
+    Warning(pb::ReplayWarning),
 }
 
 /// See [`pb::ReplayBatch`].
@@ -73,5 +76,7 @@ mod tests {
         assert_eq!(received(Frame::CaughtUp(caught_up.clone())), Received::CaughtUp(caught_up));
         let heartbeat = pb::ReplayHeartbeat { next_sequence: Some(8), ..Default::default() };
         assert_eq!(received(Frame::Heartbeat(heartbeat)), Received::Heartbeat(heartbeat));
+        let warning = pb::ReplayWarning { headroom_events: Some(9), ..Default::default() };
+        assert_eq!(received(Frame::Warning(warning)), Received::Warning(warning));
     }
 }

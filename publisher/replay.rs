@@ -157,6 +157,7 @@ impl Replay {
             next_sequence: Some(extent.next),
             cursor: Some(wire::cursor_message(&self.cursor)),
             reported_sequence: self.session.as_ref().map(Session::reported),
+            snapshot_due_below: None,
         })
     }
 
@@ -196,6 +197,7 @@ impl Replay {
                 floor_sequence: Some(extent.floor),
                 next_sequence: Some(extent.next),
                 time: Some(wire::timestamp(Time::from_system(SystemTime::now()))),
+                snapshot_due_below: None,
             }))
             .await?;
         }

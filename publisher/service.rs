@@ -169,6 +169,7 @@ impl PublisherService for Service {
             floor_sequence: Some(extent.floor),
             next_sequence: Some(extent.next),
             reported_sequence: Some(reported),
+            snapshot_due_below: None,
         }))
     }
 

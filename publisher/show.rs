@@ -43,11 +43,13 @@ pub fn show(log: &Log) -> pb::Log {
             when_full: limits.when_full.as_str().to_owned(),
             key_window: limits.key_window.try_into().ok(),
             max_untimed_keys: Some(signed(limits.max_untimed_keys)),
+            ..Default::default()
         }),
         receivers,
         headroom_events: Some(headroom(log, extent.next - extent.floor)),
         key_floor_time: Some(wire::timestamp(Time::from_unix_millis(key_floor_ms))),
         untimed_keys: Some(signed(untimed_keys)),
+        ..Default::default()
     }
 }
 
@@ -70,6 +72,7 @@ fn receiver(
             _ => age_seconds(log, wanted.max(extent.floor)),
         },
         headroom_events: Some(headroom(log, lag)),
+        ..Default::default()
     }
 }
 

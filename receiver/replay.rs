@@ -177,6 +177,7 @@ impl Replay {
                     });
                     (Vec::new(), cursor)
                 }
+                Some(Frame::Warning(_)) => continue,
                 // A frame of a later version's says nothing that this one has to know.
                 None => continue,
             };

@@ -247,6 +247,7 @@ impl Service {
             connect_attempts: Some(now.connect_attempts.into()),
             commits: Some(now.commits),
             outcomes: outcomes.map(|(outcome, n)| (outcome.as_str().to_owned(), n)).collect(),
+            ..Default::default()
         }
     }
 }

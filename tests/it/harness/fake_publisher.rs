@@ -85,6 +85,7 @@ impl History {
     pub fn started(&self, session: i64) -> Step {
         frame(Frame::Started(ReplayStarted {
             reported_sequence: None,
+            snapshot_due_below: None,
             log_id: self.log_id.to_string(),
             session: Some(session),
             floor_sequence: Some(0),
@@ -278,6 +279,7 @@ impl PublisherService for FakePublisher {
             floor_sequence: Some(0),
             acked: request.cursor,
             reported_sequence: reported,
+            snapshot_due_below: None,
         }))
     }
 

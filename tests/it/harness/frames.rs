@@ -44,7 +44,7 @@ impl Frames {
         loop {
             match self.next().await? {
                 Some(Frame::Batch(batch)) => return Ok(batch),
-                Some(Frame::Heartbeat(_) | Frame::CaughtUp(_)) => {}
+                Some(Frame::Heartbeat(_) | Frame::CaughtUp(_) | Frame::Warning(_)) => {}
                 Some(Frame::Started(_)) => panic!("`started` comes once"),
                 None => return Err(Status::ok("the stream has ended")),
             }
@@ -75,7 +75,7 @@ impl Frames {
                 Some(Frame::CaughtUp(caught_up)) => {
                     return Ok((events, caught_up.cursor.expect("a cursor at the head")));
                 }
-                Some(Frame::Heartbeat(_)) => {}
+                Some(Frame::Heartbeat(_) | Frame::Warning(_)) => {}
                 other => panic!("neither batch nor caught_up: {other:?}"),
             }
         }
