@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn rows_are_bounded_and_parameters_may_be_left_out() {
         let tables = Connection::open_in_memory().expect("memory");
-        tables.execute_batch(include_str!("store/schema.sql")).expect("schema");
+        tables.execute_batch(crate::receiver::store::SCHEMA).expect("schema");
         for (given, first) in [(None, 0.0), (Some(number(7.0)), 7.0), (None, 0.0)] {
             let parameters = parameters(&QUERY, given).expect("declared");
             let found = query(&tables, "main", &QUERY, &parameters).expect("valid SQL");

@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn it_moves_only_from_where_it_is() {
         let tables = Connection::open_in_memory().expect("memory");
-        tables.execute_batch(include_str!("schema.sql")).expect("schema");
+        tables.execute_batch(crate::receiver::store::SCHEMA).expect("schema");
         let at = |sequence| Cursor { log_id: Uuid::from_u128(1), sequence, chain: [7; 32] };
         let advance = |old: Option<&Cursor>, new| {
             super::advance(&tables, "main", old, &new).expect("no SQL error")

@@ -263,7 +263,7 @@ mod tests {
         rows: impl IntoIterator<Item = (Sequence, &'a str, Option<String>, Option<String>)>,
     ) -> Connection {
         let tables = Connection::open_in_memory().expect("memory");
-        tables.execute_batch(include_str!("schema.sql")).expect("schema");
+        tables.execute_batch(crate::receiver::store::SCHEMA).expect("schema");
         tables.execute_batch("BEGIN").expect("begun");
         for (sequence, outcome, reason, result) in rows {
             let insert = "INSERT INTO counterfoil_ledger
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn a_key_is_found_by_its_index() {
         let tables = Connection::open_in_memory().expect("memory");
-        tables.execute_batch(include_str!("schema.sql")).expect("schema");
+        tables.execute_batch(crate::receiver::store::SCHEMA).expect("schema");
         let plan = format!(
             "EXPLAIN QUERY PLAN SELECT * FROM counterfoil_ledger
              WHERE log = ?1 AND key = ?2 AND {HAS_THE_SAY}"

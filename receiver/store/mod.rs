@@ -6,6 +6,7 @@ pub mod cursor;
 mod guard;
 pub mod ledger;
 pub mod lock;
+mod migrate;
 mod open;
 pub mod recover;
 pub mod trouble;
@@ -15,6 +16,13 @@ use std::path::PathBuf;
 use rusqlite::Connection;
 
 pub use open::{OpenError, open, open_for_reading};
+
+/// The version of the receiver's own tables, in SQLite's `user_version`.
+const SCHEMA_VERSION: i32 = 2;
+/// The table of what was done.
+const LEDGER: &str = include_str!("ledger.sql");
+/// All of the receiver's own tables.
+pub const SCHEMA: &str = concat!(include_str!("schema.sql"), include_str!("ledger.sql"));
 
 /// The connection that writes. One thread owns it.
 pub struct Store {

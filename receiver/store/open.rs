@@ -6,17 +6,15 @@ use std::{path::Path, time::Duration};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig, params};
 
 use super::{
-    Store, checkpoint,
+    SCHEMA, SCHEMA_VERSION, Store, checkpoint,
     guard::Guard,
-    lock,
+    lock, migrate,
     trouble::{self, Trouble},
 };
 use crate::receiver::projection::Projection;
 
 /// Marks a database as a receiver's: "CfRc".
 const APPLICATION_ID: i32 = 0x4366_5263;
-/// The version of `schema.sql`.
-const SCHEMA_VERSION: i32 = 1;
 /// 3.51.3: earlier ones may damage a file that is written and checkpointed at once.
 const LEAST_SQLITE: i32 = 3_051_003;
 /// How long a statement waits for another process. Short: the ending of the
@@ -66,6 +64,8 @@ pub fn open(db: &Path, log: &str, projection: &dyn Projection) -> Result<Store, 
     cross_barrier(&connection)?;
     if fresh {
         create(&mut connection, log, projection)?;
+    } else {
+        migrate::migrate(&connection)?;
     }
     lock::sync_directory(db)?;
     check_contents(&connection, log, projection)?;
@@ -148,7 +148,7 @@ fn create(
     projection: &dyn Projection,
 ) -> Result<(), OpenError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    transaction.execute_batch(include_str!("schema.sql"))?;
+    transaction.execute_batch(SCHEMA)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     for (name, value) in [

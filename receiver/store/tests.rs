@@ -73,7 +73,7 @@ fn every_table_is_strict() {
 #[test]
 fn what_is_not_ours_is_refused_and_left_alone() {
     let changes = [
-        ("PRAGMA user_version = 2", "newer"),
+        ("PRAGMA user_version = 3", "newer"),
         ("PRAGMA application_id = 7", "another application"),
         ("UPDATE counterfoil_meta SET value = 'other' WHERE name = 'projection'", "other"),
         ("UPDATE counterfoil_meta SET value = '9' WHERE name = 'projection_version'", "9"),
@@ -214,4 +214,46 @@ fn another_applications_database_is_not_recovered() {
     assert!(refused.contains("another application"), "{refused}");
     let names = std::fs::read_dir(directory.path()).expect("listed").count();
     assert_eq!(names, 2, "the database and the lock, as before");
+}
+
+/// What format 1 has left is there in this one, and a second open finds nothing to do.
+#[test]
+fn an_earlier_format_is_brought_to_this_one() {
+    let (_directory, db) = directory();
+    drop(opened(&db));
+    let old = Connection::open(&db).expect("opened");
+    old.execute_batch(
+        "DROP TABLE counterfoil_ledger;
+         CREATE TABLE counterfoil_ledger (
+             log TEXT NOT NULL, sequence INTEGER NOT NULL CHECK (sequence >= 0),
+             key TEXT NOT NULL, fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32),
+             outcome TEXT NOT NULL CHECK (outcome IN ('APPLIED', 'IGNORED', 'REJECTED', 'DUPLICATE')),
+             reason TEXT, result TEXT, applied_at INTEGER NOT NULL, PRIMARY KEY (log, sequence)
+         ) STRICT, WITHOUT ROWID;
+         CREATE UNIQUE INDEX counterfoil_ledger_key ON counterfoil_ledger (log, key)
+             WHERE outcome <> 'DUPLICATE' AND reason IS NOT 'key_conflict';
+         INSERT INTO counterfoil_ledger VALUES
+             ('main', 1, 'a', zeroblob(32), 'DUPLICATE', NULL, NULL, 7),
+             ('main', 0, 'a', zeroblob(32), 'REJECTED', 'unknown_item', '{}', 5);
+         PRAGMA user_version = 1;",
+    )
+    .expect("as format 1 was");
+    drop(old);
+    for _ in 0..2 {
+        let tables = opened(&db).connection;
+        let row = ledger::by_key(&tables, "main", "a").expect("readable").expect("there");
+        assert_eq!((row.sequence, row.reason.as_deref()), (0, Some("unknown_item")));
+        assert_eq!((row.result.as_deref(), row.applied_at_ms), (Some("{}"), 5));
+        let row = ledger::by_sequence(&tables, "main", 1).expect("readable").expect("there");
+        assert_eq!(row.outcome, crate::proto::outcome::Outcome::Duplicate);
+        let again = "INSERT INTO counterfoil_ledger
+            VALUES ('main', 2, 'a', zeroblob(32), 'APPLIED', NULL, NULL, 9)";
+        tables.execute(again, []).expect_err("a key has one row that has the say");
+        let tables: i64 = tables
+            .query_row("SELECT count(*) FROM sqlite_schema WHERE name LIKE '%ledger%'", [], |row| {
+                row.get(0)
+            })
+            .expect("countable");
+        assert_eq!(tables, 2, "the table and its index");
+    }
 }

@@ -116,7 +116,9 @@ fn bench_tells_what_growth_costs() {
     let told = json(&ended);
     assert_eq!(told["retainedEvents"], serde_json::json!([500, 5_000]), "{told}");
     for line in told["growth"].as_array().expect("a list") {
-        assert!(line["many"]["median"].as_f64() > Some(0.0), "{line}");
+        // Processor time is counted in ticks of 10 ms: so few events may take none.
+        let least = if line["name"].to_string().contains("CPU") { 0.0 } else { f64::MIN_POSITIVE };
+        assert!(line["many"]["median"].as_f64() >= Some(least), "{line}");
     }
     assert_eq!(std::fs::read_dir(within.path()).expect("readable").count(), 0);
 }
