@@ -27,6 +27,8 @@ pub enum Command {
     Status(Status),
     /// Show what became of a key
     Receipt(Receipt),
+    /// Show the snapshots that a publisher keeps of its receivers' databases
+    Snapshots(Snapshots),
     /// Ask a service whether it is serving: exit code 0 if so, else 1
     Health(Health),
     /// Run the pair on example data, kill the receiver on the way, compare totals
@@ -138,6 +140,23 @@ pub struct Receipt {
     /// that is no UUIDv7 does not tell by itself whether its receipt may have expired
     #[arg(long, value_name = "TIME")]
     pub first_attempt_time: Option<Timestamp>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show the snapshots that a publisher keeps of its receivers' databases.
+///
+/// Those that a receiver may resume from, the newest first.
+#[derive(Debug, Clone, Args)]
+#[command(verbatim_doc_comment)]
+pub struct Snapshots {
+    /// Where to look.
+    #[command(flatten)]
+    pub source: Source,
+    /// Only those of this projection
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub projection: String,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -9,6 +9,7 @@ use counterfoil::{
         pb::{
             publisher_service_client::PublisherServiceClient,
             receiver_service_client::ReceiverServiceClient,
+            snapshot_service_client::SnapshotServiceClient,
         },
     },
 };
@@ -34,6 +35,14 @@ pub fn publisher(url: &str) -> Result<PublisherServiceClient<Channel>, Failure> 
 /// [`Failure::Usage`] for text that is no URL.
 pub fn receiver(url: &str) -> Result<ReceiverServiceClient<Channel>, Failure> {
     Ok(ReceiverServiceClient::new(channel(url)?).max_decoding_message_size(MAX_MESSAGE_BYTES))
+}
+
+/// A client of the snapshots of the publisher at `url`, likewise.
+///
+/// # Errors
+/// [`Failure::Usage`] for text that is no URL.
+pub fn snapshots(url: &str) -> Result<SnapshotServiceClient<Channel>, Failure> {
+    Ok(SnapshotServiceClient::new(channel(url)?).max_decoding_message_size(MAX_MESSAGE_BYTES))
 }
 
 /// A channel to `url`.

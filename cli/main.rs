@@ -14,6 +14,7 @@ mod output;
 mod process;
 mod publish;
 mod receipt;
+mod snapshots;
 mod status;
 mod tail;
 
@@ -35,6 +36,7 @@ async fn main() -> ExitCode {
         Command::Tail(arguments) => tail::run(arguments).await,
         Command::Status(arguments) => status::run(arguments).await,
         Command::Receipt(arguments) => receipt::run(arguments).await,
+        Command::Snapshots(arguments) => snapshots::run(arguments).await,
         Command::Health(arguments) => health::run(arguments).await,
         Command::Bench(arguments) => bench::run(arguments).await,
         Command::BenchLimit(arguments) => bench::limits::run(arguments).await,

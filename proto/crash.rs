@@ -28,6 +28,14 @@ pub const PUBLISHER_AFTER_RELEASE: &str = "publisher-after-release";
 pub const PUBLISHER_AFTER_OUTCOMES: &str = "publisher-after-outcomes";
 /// A receiver's position is on stable storage, the Ack has not been answered.
 pub const PUBLISHER_AFTER_ACK_SYNC: &str = "publisher-after-ack-sync";
+/// Bytes of a snapshot are on stable storage, which is not whole yet or has no name yet.
+pub const PUBLISHER_AFTER_SNAPSHOT_BYTES: &str = "publisher-after-snapshot-bytes";
+/// What is known of a snapshot is on stable storage; its bytes have no name yet.
+pub const PUBLISHER_BEFORE_SNAPSHOT_RENAME: &str = "publisher-before-snapshot-rename";
+/// The bytes of a snapshot have their name, perhaps not durably; nobody has been answered.
+pub const PUBLISHER_AFTER_SNAPSHOT_RENAME: &str = "publisher-after-snapshot-rename";
+/// An old snapshot has made room; the upload that needed it has not been answered.
+pub const PUBLISHER_AFTER_SNAPSHOT_DROP: &str = "publisher-after-snapshot-drop";
 /// The effects of a batch are in the transaction, which is not committed.
 pub const RECEIVER_BEFORE_COMMIT: &str = "receiver-before-commit";
 /// The transaction is committed; no ack has left.
@@ -51,6 +59,14 @@ pub const PUBLISHER: [&str; 12] = [
     PUBLISHER_AFTER_FORGET,
     PUBLISHER_AFTER_OUTCOMES,
     PUBLISHER_AFTER_ACK_SYNC,
+];
+
+/// All of the publisher's on the way of an uploaded snapshot, in its order.
+pub const PUBLISHER_SNAPSHOTS: [&str; 4] = [
+    PUBLISHER_AFTER_SNAPSHOT_BYTES,
+    PUBLISHER_BEFORE_SNAPSHOT_RENAME,
+    PUBLISHER_AFTER_SNAPSHOT_RENAME,
+    PUBLISHER_AFTER_SNAPSHOT_DROP,
 ];
 
 /// All of the receiver's, in the order of an event's way.

@@ -98,6 +98,25 @@ pub const RECEIVE_QUEUE_FRAMES: usize = 8;
 /// Most rows that a Query returns.
 pub const MAX_QUERY_ROWS: usize = 1_000;
 
+/// Most bytes of a snapshot in one message of an upload or a download.
+pub const MAX_SNAPSHOT_CHUNK_BYTES: usize = 1024 * 1024;
+/// Bytes of a snapshot in one message, as these services send it.
+pub const SNAPSHOT_CHUNK_BYTES: usize = 256 * 1024;
+/// Bytes of a snapshot that are read, hashed or synced in one go: what a thread that waits
+/// for the disk is busy with.
+pub const SNAPSHOT_STEP_BYTES: u64 = 16 * 1024 * 1024;
+/// Uploads and downloads of snapshots that the publisher has open at a time, over all
+/// connections.
+pub const MAX_SNAPSHOT_TRANSFERS: usize = 8;
+/// Those of them that use the disk at a time; Replays and receipts share its threads.
+pub const SNAPSHOT_DISK_STEPS: usize = 2;
+/// Snapshots of one log that are offered and not whole yet.
+pub const MAX_SNAPSHOT_OFFERS: usize = 64;
+/// A transfer whose other end is silent for so long is ended.
+pub const SNAPSHOT_SILENCE: Duration = Duration::from_secs(60);
+/// An upload that has stood still for so long is given up, and its bytes are removed.
+pub const SNAPSHOT_OFFER_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Largest message that either service accepts. A Publish of the largest batch
 /// fits, with the overhead of a Struct against its JSON text.
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -149,6 +168,11 @@ const _: () = {
             < MAX_FRAME_BYTES
     );
     assert!(MAX_FRAME_BYTES <= MAX_MESSAGE_BYTES);
+    assert!(MAX_SNAPSHOT_CHUNK_BYTES < MAX_MESSAGE_BYTES);
+    assert!(SNAPSHOT_CHUNK_BYTES <= MAX_SNAPSHOT_CHUNK_BYTES);
+    assert!(MAX_SNAPSHOT_CHUNK_BYTES as u64 <= SNAPSHOT_STEP_BYTES);
+    // A transfer is also a call; most of them remain.
+    assert!(MAX_SNAPSHOT_TRANSFERS <= MAX_CALLS / 4);
     // A commit of nothing but outcomes is kept until the Ack after it.
     assert!(MAX_UNREPORTED_OUTCOMES > MAX_COMMIT_EVENTS);
     assert!(CONNECTION_WINDOW_BYTES > STREAM_WINDOW_BYTES);

@@ -9,6 +9,7 @@ pub mod limits;
 pub mod outcome;
 pub mod publishing;
 pub mod refusal;
+pub mod snapshot;
 pub mod stored;
 pub mod wire;
 

@@ -74,7 +74,8 @@ reasons! {
     SnapshotTooLarge = "SNAPSHOT_TOO_LARGE" => ResourceExhausted;
     /// There are as many keys without a time as the log may hold.
     KeysFull = "KEYS_FULL" => ResourceExhausted;
-    /// There are as many open PublishStreams as the publisher may have.
+    /// There are as many open PublishStreams, or transfers of snapshots, as the publisher
+    /// may have.
     StreamsFull = "STREAMS_FULL" => ResourceExhausted;
     /// There is no log of that name.
     LogNotFound = "LOG_NOT_FOUND" => NotFound;
@@ -90,6 +91,12 @@ reasons! {
     Corrupt = "CORRUPT" => DataLoss;
     /// The bytes of a snapshot are not those that were announced.
     SnapshotDamaged = "SNAPSHOT_DAMAGED" => DataLoss;
+    /// The publisher's disk failed while a snapshot was written; what was there of it is
+    /// thrown away.
+    SnapshotNotStored = "SNAPSHOT_NOT_STORED" => Unavailable;
+    /// A transfer of a snapshot was ended: another one has taken its place, or its other
+    /// end was silent for too long.
+    TransferEnded = "TRANSFER_ENDED" => Aborted;
 }
 
 /// A refusal: what happened, the numbers, what to do.

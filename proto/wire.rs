@@ -1,6 +1,8 @@
 //! The only place where wire messages and checked types turn into each other.
 //! Nothing behind it sees a generated type, and nothing before it is trusted.
 
+pub mod snapshot;
+
 use std::{
     collections::BTreeMap,
     fmt::Arguments,

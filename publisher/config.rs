@@ -15,6 +15,7 @@ use super::{
     log::segment,
     payloads::Payloads,
     retention::{Limits, WhenFull},
+    snapshots::Bounds,
 };
 use crate::{
     process::{
@@ -30,6 +31,8 @@ const DEFAULT_MAX_BYTES: u64 = 4 << 30;
 const DEFAULT_MAX_AGE: Duration = Duration::from_secs(7 * 86_400);
 const DEFAULT_KEY_WINDOW: Duration = Duration::from_secs(7 * 86_400);
 const DEFAULT_MAX_UNTIMED_KEYS: u64 = 10_000_000;
+const DEFAULT_KEEP_SNAPSHOTS: u64 = 2;
+const DEFAULT_MAX_SNAPSHOT_BYTES: u64 = 4 << 30;
 
 /// Holds logs of events, durably, and replays them.
 #[derive(Debug, Parser)]
@@ -53,7 +56,7 @@ pub enum Command {
         #[command(flatten)]
         at: At,
     },
-    /// Read every event and every receipt, and say whether all are whole.
+    /// Read every event, receipt and snapshot, and say whether all are whole.
     Check {
         /// Where.
         #[command(flatten)]
@@ -120,6 +123,8 @@ pub struct LogSettings {
     pub segment_bytes: u64,
     /// What its payloads may be.
     pub payloads: Payloads,
+    /// How much of snapshots it keeps.
+    pub snapshots: Bounds,
 }
 
 impl Flags {
@@ -179,6 +184,10 @@ struct LogSection {
     #[serde(deserialize_with = "bytes")]
     segment_bytes: Option<u64>,
     payloads: Option<PayloadsName>,
+    #[serde(deserialize_with = "count")]
+    keep_snapshots: Option<u64>,
+    #[serde(deserialize_with = "bytes")]
+    max_snapshot_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -215,6 +224,10 @@ impl LogSection {
             payloads: match self.payloads {
                 None | Some(PayloadsName::Inventory) => Payloads::Inventory,
                 Some(PayloadsName::Any) => Payloads::Any,
+            },
+            snapshots: Bounds {
+                keep: self.keep_snapshots.unwrap_or(DEFAULT_KEEP_SNAPSHOTS),
+                max_bytes: self.max_snapshot_bytes.unwrap_or(DEFAULT_MAX_SNAPSHOT_BYTES),
             },
         }
     }
@@ -316,18 +329,21 @@ mod tests {
         assert_eq!(main.limits.when_full, WhenFull::DropOldest);
         assert_eq!(main.limits.key_window, Duration::from_secs(7 * 86_400));
         assert_eq!(main.limits.max_untimed_keys, 10_000_000);
+        assert_eq!(main.snapshots, Bounds { keep: 2, max_bytes: 4 << 30 });
     }
 
     #[test]
     fn a_file_names_logs_and_bounds_and_flags_come_first() {
         let text = "listen = \"127.0.0.1:1\"\n[logs.orders]\nmax_events = 5\nmax_bytes = \"1 KiB\"\n\
                     max_age = \"2h\"\nwhen_full = \"reject\"\nkey_window = \"3h\"\n\
-                    max_untimed_keys = 9\nsegment_bytes = 4096\n[logs.b]\n";
+                    max_untimed_keys = 9\nsegment_bytes = 4096\nkeep_snapshots = 3\n\
+                    max_snapshot_bytes = \"2GiB\"\n[logs.b]\n";
         let settings = read(text).expect("valid");
         assert_eq!(settings.listen.to_string(), "127.0.0.1:1");
         assert_eq!(settings.logs.keys().collect::<Vec<_>>(), ["b", "orders"]);
         let orders = &settings.logs["orders"];
         assert_eq!(orders.segment_bytes, 4096);
+        assert_eq!(orders.snapshots, Bounds { keep: 3, max_bytes: 2 << 30 });
         let expected = Limits {
             max_events: 5,
             max_bytes: 1024,
@@ -345,6 +361,7 @@ mod tests {
             ("[logs.main]\nmax_event = 1", "line 2", "max_event", "max_events"),
             ("[logs.main]\nmax_events = 0", "line 2", "max_events", "from 1 on"),
             ("[logs.main]\nmax_events = -4", "line 2", "max_events", "from 1 on"),
+            ("[logs.main]\nkeep_snapshots = 0", "line 2", "keep_snapshots", "from 1 on"),
             ("[logs.main]\nmax_bytes = 0", "line 2", "max_bytes", "4GiB"),
             ("[logs.main]\nmax_bytes = -1", "line 2", "max_bytes", "4GiB"),
             ("[logs.main]\nmax_bytes = \"4 GB\"", "line 2", "max_bytes", "4GiB"),

@@ -22,6 +22,7 @@ use super::{
     publish::{Parts, Publisher},
     receipts, recover,
     retention::Limits,
+    snapshots::{self, Snapshots},
 };
 use crate::{
     process::Failure,
@@ -50,6 +51,8 @@ pub struct Log {
     pub publisher: Publisher,
     /// Where acknowledgements go in.
     pub receivers: Receivers,
+    /// Copies of receivers' databases.
+    pub snapshots: Snapshots,
     /// Whether it takes writes.
     pub halt: Arc<Halt>,
     /// Its clock.
@@ -70,6 +73,8 @@ pub struct Storage {
     pub positions: Positions,
     /// What each receiver has reported.
     pub outcomes: Outcomes,
+    /// Copies of receivers' databases.
+    pub snapshots: Snapshots,
 }
 
 impl Storage {
@@ -77,14 +82,20 @@ impl Storage {
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(dir: &Path, options: Options) -> Result<Self, OpenError> {
+    pub fn open(
+        dir: &Path,
+        options: Options,
+        snapshots: snapshots::Bounds,
+    ) -> Result<Self, OpenError> {
         // One latch for all: after a failed write of one, none of them writes or removes.
         let latch = Latch::open(dir)?;
         let engine = SegmentLog::open(dir, options, latch.clone())?;
         let (receipts, store) = receipts::open(dir, latch.clone(), &*engine.reader())?;
         let positions = Positions::open(dir, latch.clone())?;
         let outcomes = Outcomes::open(dir, latch)?;
-        Ok(Storage { engine: Box::new(engine), receipts, store, positions, outcomes })
+        // Beside that latch: see docs/adr/0014-snapshots.md.
+        let snapshots = Snapshots::open(dir, snapshots)?;
+        Ok(Storage { engine: Box::new(engine), receipts, store, positions, outcomes, snapshots })
     }
 }
 
@@ -104,7 +115,7 @@ impl Log {
         healthy: watch::Sender<bool>,
         ending: CancellationToken,
     ) -> std::io::Result<(Log, Threads)> {
-        let Storage { engine, receipts, store, positions, outcomes } = storage;
+        let Storage { engine, receipts, store, positions, outcomes, snapshots } = storage;
         let reader = engine.reader();
         let halt = Arc::new(Halt::new(name, healthy));
         let clock = Arc::new(Clock::after(receipts::look(&receipts).clock_ms()));
@@ -139,6 +150,7 @@ impl Log {
             receipts,
             publisher,
             receivers,
+            snapshots,
             halt,
             clock,
             ending,
@@ -179,7 +191,7 @@ impl Hub {
                 )));
             }
             let options = Options { segment_bytes: settings.segment_bytes };
-            let storage = Storage::open(&log_dir, options)?;
+            let storage = Storage::open(&log_dir, options, settings.snapshots)?;
             let (log, started) = Log::start(
                 name,
                 settings.limits.clone(),
@@ -238,7 +250,8 @@ mod tests {
     #[test]
     fn after_a_failed_write_of_one_part_no_other_writes() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut storage = Storage::open(dir.path(), Options::default()).expect("opens");
+        let bounds = snapshots::Bounds { keep: 1, max_bytes: 1 };
+        let mut storage = Storage::open(dir.path(), Options::default(), bounds).expect("opens");
         // What stands in the way of the next list of receipts.
         fs::create_dir(dir.path().join("receipts.tmp")).expect("created");
         let advanced = storage.store.advance(&storage.receipts, 90_000, Duration::from_secs(1));

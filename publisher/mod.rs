@@ -31,6 +31,7 @@ pub mod retention;
 pub mod run;
 pub mod service;
 pub mod show;
+pub mod snapshots;
 pub mod trim;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use super::{
     durable::{self, Latch},
     log::{Extent, OpenError, segment},
-    outcomes, positions, receipts,
+    outcomes, positions, receipts, snapshots,
 };
 use crate::proto::event::Sequence;
 
@@ -30,6 +30,8 @@ pub struct Report {
     pub receipts: receipts::Copied,
     /// From here on receivers report outcomes again: some were damaged.
     pub outcomes_lost_from: Option<Sequence>,
+    /// Snapshots that were copied; those that are damaged were not.
+    pub snapshots: usize,
     /// Where the old files are now.
     pub kept: PathBuf,
 }
@@ -59,6 +61,7 @@ pub fn recover(log_dir: &Path) -> Result<Option<Report>, OpenError> {
     let outcomes_lost_from = outcomes::copy(log_dir, &fresh)?;
     let positions = positions::copy(log_dir, &fresh, outcomes_lost_from)?;
     let receipts = receipts::copy(log_dir, &fresh)?;
+    let snapshots = snapshots::copy(log_dir, &fresh)?;
     durable::sync_dir(&fresh).map_err(|error| OpenError::io("sync", &fresh, error))?;
 
     // The new files take the name that the old ones will have, then both change
@@ -73,7 +76,15 @@ pub fn recover(log_dir: &Path) -> Result<Option<Report>, OpenError> {
     renameat_with(CWD, &kept, CWD, log_dir, RenameFlags::EXCHANGE)
         .map_err(|error| swap_error(error.into()))?;
     durable::sync_dir(parent).map_err(swap_error)?;
-    Ok(Some(Report { extent, torn_bytes, positions, receipts, outcomes_lost_from, kept }))
+    Ok(Some(Report {
+        extent,
+        torn_bytes,
+        positions,
+        receipts,
+        outcomes_lost_from,
+        snapshots,
+        kept,
+    }))
 }
 
 /// A name beside the log's that is no log's name.

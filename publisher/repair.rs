@@ -13,7 +13,7 @@ use super::{
         segment::{self, Options, SegmentLog},
     },
     receipts::{self, Rebuilt},
-    recover,
+    recover, snapshots,
 };
 use crate::{process::Failure, proto::wire};
 
@@ -67,7 +67,7 @@ pub fn rebuild_receipts(
     Ok(())
 }
 
-/// Reads all events and receipts of a directory's logs: a start reads only what it needs.
+/// Reads all events, receipts and snapshots of a directory's logs: a start reads only what it needs.
 /// Changes nothing.
 ///
 /// # Errors
@@ -78,12 +78,17 @@ pub fn check(data_dir: &Path) -> Result<(), Failure> {
         let log_dir = dir.log_dir(&name)?;
         let extent = segment::check(&log_dir)?;
         let receipts = receipts::check(&log_dir)?;
+        let snapshots = snapshots::check(&log_dir)?;
         match extent {
             Some(Extent { floor, next, .. }) if floor < next => println!(
-                "log {name}: events {floor} to {} are whole, and so are {receipts} receipts in files",
+                "log {name}: events {floor} to {} are whole, and so are {receipts} receipts in files and \
+                 {snapshots} snapshots",
                 next - 1
             ),
-            _ => println!("log {name}: holds no events; {receipts} receipts in files are whole"),
+            _ => println!(
+                "log {name}: holds no events; {receipts} receipts in files and {snapshots} snapshots \
+                 are whole"
+            ),
         }
     }
     Ok(())
@@ -119,11 +124,12 @@ pub fn recover(data_dir: &Path) -> Result<(), Failure> {
                 positions,
                 receipts,
                 outcomes_lost_from,
+                snapshots,
                 kept,
             }) => {
                 println!(
                     "log {name}: recovered events {} to {}, {positions} receivers, {} receipts in \
-                     files; {torn_bytes} bytes of an unfinished write were left out; the old files \
+                     files, {snapshots} snapshots; {torn_bytes} bytes of an unfinished write were left out; the old files \
                      are kept as {}",
                     extent.floor,
                     extent.next - 1,

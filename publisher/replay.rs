@@ -19,6 +19,7 @@ use super::{
     hub::Log,
     log::{Extent, LogReader},
     resume::{Start, start_after, unreadable},
+    snapshots::Snapshots,
 };
 use crate::proto::{
     chain::Cursor,
@@ -72,9 +73,11 @@ pub async fn open(
     request: Request,
 ) -> Result<impl Stream<Item = Result<ReplayResponse, Status>> + Send + use<>, Refusal> {
     let (reader, start) = (Arc::clone(&log.reader), request.start);
+    let snapshots = log.snapshots.clone();
     let (extent, cursor) = blocking(move || {
         let extent = reader.extent();
-        let cursor = start_after(start, &extent, |sequence| reader.chain_at(sequence))?;
+        let cursor = start_after(start, &extent, |sequence| reader.chain_at(sequence))
+            .map_err(|refusal| snapshots.told_of(refusal, &*reader))?;
         Ok((extent, cursor))
     })
     .await?;
@@ -85,6 +88,7 @@ pub async fn open(
     let (frames, receiver) = mpsc::channel(WAITING_FRAMES);
     let replay = Replay {
         reader: Arc::clone(&log.reader),
+        snapshots: log.snapshots.clone(),
         heads: log.extent.clone(),
         ending: log.ending.clone(),
         request,
@@ -108,6 +112,7 @@ pub async fn open(
 
 struct Replay {
     reader: Arc<dyn LogReader>,
+    snapshots: Snapshots,
     heads: watch::Receiver<Extent>,
     ending: tokio_util::sync::CancellationToken,
     request: Request,
@@ -168,11 +173,12 @@ impl Replay {
         if let Some(entries) = reader.recent(from, FRAME_EVENTS, FRAME_BYTES) {
             return Ok(Some(pack(cursor.log_id, from, &entries, &self.request.shape, left)?));
         }
-        let shape = self.request.shape.clone();
+        let (shape, snapshots) = (self.request.shape.clone(), self.snapshots.clone());
         let read = move || {
-            let entries = reader
-                .read(from, FRAME_EVENTS, FRAME_BYTES)
-                .map_err(|error| unreadable(error, cursor.sequence, &reader.extent()))?;
+            let entries = reader.read(from, FRAME_EVENTS, FRAME_BYTES).map_err(|error| {
+                let refusal = unreadable(error, cursor.sequence, &reader.extent());
+                snapshots.told_of(refusal, &*reader)
+            })?;
             if entries.is_empty() {
                 return Ok(None);
             }

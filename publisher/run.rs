@@ -13,10 +13,14 @@ use super::{
     edge::Edge,
     hub::{Hub, Threads},
     service::Service,
+    snapshots,
 };
 use crate::{
     process::{self, Failure},
-    proto::limits::MAX_CALLS,
+    proto::{
+        limits::{MAX_CALLS, MAX_MESSAGE_BYTES},
+        pb::snapshot_service_server::SnapshotServiceServer,
+    },
 };
 
 /// The threads get this long to end after the last call has.
@@ -32,12 +36,16 @@ pub async fn run(settings: Settings, listener: TcpListener) -> Result<(), Failur
     let ending = CancellationToken::new();
     let (hub, threads) = Hub::open(&dir, &settings.logs, &healthy_sender, &ending)?;
     let mut routes = RoutesBuilder::default();
-    let service = Edge::new(Service::new(hub, ending.clone()));
+    let service = Edge::new(Service::new(hub.clone(), ending.clone()));
+    let snapshots =
+        SnapshotServiceServer::new(snapshots::service::Service::new(hub, ending.clone()))
+            .max_decoding_message_size(MAX_MESSAGE_BYTES);
     // Bounds the memory of calls that wait: beyond it they are not even decoded.
     // Open streams are bounded by themselves.
     let calls = GlobalConcurrencyLimitLayer::new(MAX_CALLS);
-    routes.add_service(ServiceBuilder::new().layer(calls).named_layer(service));
-    let names = &["counterfoil.v1.PublisherService"];
+    routes.add_service(ServiceBuilder::new().layer(calls.clone()).named_layer(service));
+    routes.add_service(ServiceBuilder::new().layer(calls).named_layer(snapshots));
+    let names = &["counterfoil.v1.PublisherService", "counterfoil.v1.SnapshotService"];
     process::serve(listener, process::Service { routes, names, healthy, ending }).await?;
     join(threads).await;
     Ok(())

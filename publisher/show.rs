@@ -43,12 +43,18 @@ pub fn show(log: &Log) -> pb::Log {
             when_full: limits.when_full.as_str().to_owned(),
             key_window: limits.key_window.try_into().ok(),
             max_untimed_keys: Some(signed(limits.max_untimed_keys)),
+            keep_snapshots: Some(signed(log.snapshots.bounds().keep)),
+            max_snapshot_bytes: Some(signed(log.snapshots.bounds().max_bytes)),
             ..Default::default()
         }),
         receivers,
         headroom_events: Some(headroom(log, extent.next - extent.floor)),
         key_floor_time: Some(wire::timestamp(Time::from_unix_millis(key_floor_ms))),
         untimed_keys: Some(signed(untimed_keys)),
+        snapshot: log
+            .snapshots
+            .newest(&*log.reader)
+            .map(|snapshot| wire::cursor_message(&snapshot.cursor)),
         ..Default::default()
     }
 }

@@ -19,6 +19,7 @@ use super::{
     positions::Positions,
     receipts::Receipts,
     retention::{Limits, WhenFull},
+    snapshots::{Bounds, Snapshots},
 };
 use crate::proto::{
     chain::Cursor,
@@ -62,6 +63,9 @@ pub fn wide() -> Limits {
     }
 }
 
+/// Room for a few snapshots.
+const BOUNDS: Bounds = Bounds { keep: 2, max_bytes: 1 << 20 };
+
 /// A log in memory with its threads.
 pub struct Running {
     pub log: Log,
@@ -84,6 +88,7 @@ pub fn start(limits: Limits) -> Running {
         engine: Box::new(engine.clone()),
         positions: Positions::in_memory(),
         outcomes: Outcomes::open(dir.path(), latch).expect("opens"),
+        snapshots: Snapshots::open(dir.path(), BOUNDS).expect("opens"),
     };
     let (healthy_sender, healthy) = watch::channel(true);
     let ending = CancellationToken::new();

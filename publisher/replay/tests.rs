@@ -56,7 +56,7 @@ async fn drain(frames: &mut Frames) -> (Vec<i64>, Option<Reason>) {
             Some(Ok(Frame::Batch(batch))) => {
                 sequences.extend(batch.events.iter().map(|event| decoded(event).sequence()));
             }
-            Some(Ok(Frame::Started(_) | Frame::Heartbeat(_))) => {}
+            Some(Ok(Frame::Started(_) | Frame::Heartbeat(_) | Frame::Warning(_))) => {}
         }
     }
 }

@@ -17,5 +17,6 @@ pub mod publish_stream;
 pub mod publisher;
 pub mod receiver;
 pub mod refusal;
+pub mod snapshot;
 pub mod tools;
 pub mod wait;

@@ -252,12 +252,21 @@ impl Process {
 
     /// Resident memory now, in KiB.
     pub fn memory_kib(&self) -> u64 {
+        self.status_kib("VmRSS:")
+    }
+
+    /// The most resident memory that it ever had, in KiB.
+    pub fn peak_memory_kib(&self) -> u64 {
+        self.status_kib("VmHWM:")
+    }
+
+    fn status_kib(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         status
             .unwrap_or_default()
             .lines()
             .find_map(|line| {
-                line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.trim().parse().ok()
+                line.strip_prefix(name)?.trim().strip_suffix(" kB")?.trim().parse().ok()
             })
             .unwrap_or(0)
     }

@@ -19,6 +19,7 @@ mod replay;
 mod restore;
 mod retention;
 mod sealed;
+mod snapshots;
 mod sqlite;
 mod tool;
 mod transport;

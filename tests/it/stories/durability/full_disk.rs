@@ -14,6 +14,7 @@ use crate::harness::{
     publisher::Publisher,
     receiver::Receiver,
     refusal::refused,
+    snapshot::{Content, Snapshots},
     tools::skip,
     wait::wait_until,
 };
@@ -119,6 +120,35 @@ async fn a_full_disk_refuses_reports_and_they_are_taken_once_there_is_room() {
     let publisher = publisher.restart();
     assert_eq!(publisher.outcomes("k-0").await, [("r".to_owned(), Outcome::Applied)]);
     assert_eq!(publisher.outcomes("k-1").await, [("r".to_owned(), Outcome::Rejected)]);
+}
+
+/// What has come of a snapshot stays, and the log is none the worse for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_holds_an_upload_up_and_it_goes_on_once_there_is_room() {
+    let Some(disk) = SmallDisk::mount() else {
+        skip!("no file system can be mounted here");
+    };
+    let publisher = Publisher::start(disk.at.path());
+    let receipts = publisher.publish(adjustments("k", 2)).await.expect("accepted");
+    let content = Content::new(1, 1_000_000);
+    let snapshot = content.at(&cursors(&receipts)[1]);
+    let snapshots = Snapshots::of(&publisher);
+    assert_eq!(snapshots.offset(&snapshot).await, 0);
+    let upload = snapshots.open_upload(&snapshot);
+    upload.send(&content, 0, 300_000, 100_000).await;
+    refused(upload.answer().await, Reason::InvalidField);
+    disk.fill();
+    for _ in 0..3 {
+        assert_eq!(snapshots.offset(&snapshot).await, 300_000);
+        let full = snapshots.upload(&snapshot, &content, 300_000, 500_000).await;
+        assert_eq!(refused(full, Reason::LogFull).numbers["limit"], "disk");
+        assert_eq!(publisher.log().await.state(), LogState::Active);
+    }
+    disk.free();
+    assert_eq!(snapshots.offset(&snapshot).await, 300_000);
+    snapshots.upload(&snapshot, &content, 300_000, 500_000).await.expect("stored");
+    snapshots.downloads(&snapshot, &content, 0).await.expect("whole");
+    publisher.accepts(adjusted("after", "a", 1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

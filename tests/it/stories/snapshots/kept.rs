@@ -1,0 +1,143 @@
+//! Which are kept: the newest few of each projection, within the bytes, as long as
+//! something retained follows them.
+
+use counterfoil::proto::{
+    pb::{Cursor, ReplayRequest, Snapshot, replay_request::Start},
+    refusal::Reason,
+};
+
+use super::places;
+use crate::harness::{
+    events::{adjusted, adjustments},
+    files::with_extension,
+    pair::directory,
+    publisher::Publisher,
+    refusal::refused,
+    snapshot::{Content, Snapshots},
+};
+
+/// One of so many bytes at a place. Places are also what makes their bytes differ.
+fn sized(cursor: &Cursor, projection: &str, bytes: u64) -> (Snapshot, Content) {
+    let place = cursor.sequence.expect("a place") as u8;
+    let content =
+        Content::new(place.wrapping_add(100u8.wrapping_mul(projection.len() as u8)), bytes);
+    let snapshot = Snapshot { projection: projection.into(), ..content.at(cursor) };
+    (snapshot, content)
+}
+
+fn stored_files(publisher: &Publisher) -> usize {
+    let count = |kind| with_extension(publisher.dir(), kind).len();
+    assert_eq!(count("db"), count("meta"));
+    assert_eq!(count("part"), 0);
+    count("db")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_of_each_projection_are_kept() {
+    let dir = directory();
+    let config = "[logs.main]\nkeep_snapshots = 2\n";
+    let publisher = Publisher::at(dir.path()).config(config).start();
+    let places = places(&publisher, 10).await;
+    let snapshots = Snapshots::of(&publisher);
+    let store = async |place: usize, projection: &str| {
+        let (snapshot, content) = sized(&places[place], projection, 3_000);
+        snapshots.store(&snapshot, &content).await
+    };
+    store(0, "ab").await.expect("stored");
+    for place in [1, 3, 4] {
+        store(place, "a").await.expect("stored");
+    }
+    assert_eq!(snapshots.places().await, [4, 3, 0], "two of one, one of the other");
+    let late = refused(store(2, "a").await, Reason::WrongState);
+    assert!(late.message.contains("2 newer"), "{late:?}");
+    // Another version of a projection is another projection.
+    let (snapshot, content) = sized(&places[2], "a", 3_001);
+    let next_version = Snapshot { projection_version: Some(2), ..snapshot };
+    snapshots.store(&next_version, &content).await.expect("stored");
+    assert_eq!(snapshots.places().await, [4, 3, 2, 0]);
+    // Between two that are kept: the older one goes.
+    store(9, "a").await.expect("stored");
+    store(8, "a").await.expect("stored");
+    assert_eq!(snapshots.places().await, [9, 8, 2, 0]);
+    assert_eq!(stored_files(&publisher), 4);
+    let publisher = publisher.restart();
+    assert_eq!(Snapshots::of(&publisher).places().await, [9, 8, 2, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_are_bounded_and_the_newest_of_another_projection_does_not_go() {
+    let dir = directory();
+    let config = "[logs.main]\nkeep_snapshots = 9\nmax_snapshot_bytes = 100000\n";
+    let publisher = Publisher::at(dir.path()).config(config).start();
+    let places = places(&publisher, 10).await;
+    let snapshots = Snapshots::of(&publisher);
+    let store = async |place: usize, projection: &str, bytes: u64| {
+        let (snapshot, content) = sized(&places[place], projection, bytes);
+        snapshots.store(&snapshot, &content).await
+    };
+    let large = refused(store(0, "a", 100_001).await, Reason::SnapshotTooLarge);
+    assert_eq!((large.number("limit"), large.number("held")), (100_000, 0));
+    assert!(large.message.contains("max_snapshot_bytes"), "{large:?}");
+    store(0, "a", 30_000).await.expect("stored");
+    store(1, "a", 30_000).await.expect("stored");
+    store(2, "ab", 30_000).await.expect("stored");
+    assert_eq!(snapshots.places().await, [2, 1, 0]);
+    store(3, "a", 30_000).await.expect("the oldest of the same makes room");
+    assert_eq!(snapshots.places().await, [3, 2, 1]);
+    store(4, "a", 70_000).await.expect("its older ones make room, the newest too");
+    assert_eq!(snapshots.places().await, [4, 2]);
+    let held = refused(store(5, "a", 70_001).await, Reason::SnapshotTooLarge);
+    assert_eq!(held.number("held"), 30_000);
+    let held = refused(store(5, "ab", 30_001).await, Reason::SnapshotTooLarge);
+    assert_eq!(held.number("held"), 70_000, "not for another's gain");
+    assert_eq!(snapshots.places().await, [4, 2], "a refusal costs none");
+    // What is being uploaded counts with all its bytes, and nothing goes for an offer.
+    store(5, "ab", 10_000).await.expect("stored");
+    assert_eq!(snapshots.places().await, [5, 4], "the older one had to go for it");
+    let (offered, _) = sized(&places[6], "abc", 20_000);
+    assert_eq!(snapshots.offset(&offered).await, 0);
+    let beside = refused(store(7, "abcd", 1).await, Reason::SnapshotTooLarge);
+    assert_eq!(beside.number("held"), 100_000);
+    assert_eq!(snapshots.places().await, [5, 4]);
+    assert_eq!(stored_files(&publisher), 2);
+}
+
+/// What nothing can follow any more is not shown and not kept, and the newest of the
+/// others is what a receiver behind the retained range is told of.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_that_fall_out_of_retention_vanish() {
+    let dir = directory();
+    let config = "[logs.main]\nmax_events = 10\n";
+    let publisher = Publisher::at(dir.path()).config(config).start();
+    let places = places(&publisher, 10).await;
+    let snapshots = Snapshots::of(&publisher);
+    for place in [3, 7] {
+        let (snapshot, content) = sized(&places[place], "a", 3_000);
+        snapshots.store(&snapshot, &content).await.expect("stored");
+    }
+    let (offered, _) = sized(&places[2], "ab", 3_000);
+    assert_eq!(snapshots.offset(&offered).await, 0);
+    publisher.publish(adjustments("l", 4)).await.expect("accepted");
+    assert_eq!(snapshots.places().await, [7, 3], "3 is right below the floor");
+    let gone = snapshots.upload(&offered, &Content::new(0, 3_000), 0, 3_000).await;
+    refused(gone, Reason::NotFound);
+
+    publisher.accepts(adjusted("one more", "a", 1)).await;
+    let behind = |start| ReplayRequest { start, ..Default::default() };
+    for start in [None, Some(Start::After(places[2].clone()))] {
+        let expired = publisher.replay(behind(start)).await.map(drop);
+        let expired = refused(expired, Reason::CursorExpired);
+        assert_eq!(expired.number("snapshot_sequence"), 7);
+        assert_eq!(expired.numbers["snapshot"].len(), 64, "{expired:?}");
+    }
+    assert_eq!(publisher.log().await.snapshot.as_ref(), Some(&places[7]));
+    assert_eq!(snapshots.places().await, [7]);
+    assert_eq!(stored_files(&publisher), 1);
+
+    publisher.publish(adjustments("m", 9)).await.expect("accepted");
+    assert_eq!(publisher.log().await.snapshot, None);
+    assert_eq!(stored_files(&publisher), 0, "a look is enough");
+    let expired = publisher.replay(behind(None)).await.map(drop);
+    let expired = refused(expired, Reason::CursorExpired);
+    assert!(!expired.numbers.contains_key("snapshot"), "{expired:?}");
+}
