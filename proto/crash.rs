@@ -44,6 +44,11 @@ pub const RECEIVER_AFTER_COMMIT: &str = "receiver-after-commit";
 pub const RECEIVER_AFTER_ACK: &str = "receiver-after-ack";
 /// The write-ahead log has been copied into the database.
 pub const RECEIVER_AFTER_CHECKPOINT: &str = "receiver-after-checkpoint";
+/// Ledger rows are deleted and what is kept of them is noted, in a transaction that is
+/// not committed.
+pub const RECEIVER_BEFORE_PRUNE_COMMIT: &str = "receiver-before-prune-commit";
+/// That transaction is committed; nobody has been told.
+pub const RECEIVER_AFTER_PRUNE_COMMIT: &str = "receiver-after-prune-commit";
 
 /// All of the publisher's, in the order of an event's way.
 pub const PUBLISHER: [&str; 12] = [
@@ -72,6 +77,9 @@ pub const PUBLISHER_SNAPSHOTS: [&str; 4] = [
 /// All of the receiver's, in the order of an event's way.
 pub const RECEIVER: [&str; 4] =
     [RECEIVER_BEFORE_COMMIT, RECEIVER_AFTER_COMMIT, RECEIVER_AFTER_ACK, RECEIVER_AFTER_CHECKPOINT];
+
+/// Those that a receiver passes only while it prunes its ledger.
+pub const RECEIVER_PRUNING: [&str; 2] = [RECEIVER_BEFORE_PRUNE_COMMIT, RECEIVER_AFTER_PRUNE_COMMIT];
 
 /// Arms the crash points that `FAILPOINTS` names. Call once, first thing in `main`.
 pub fn arm() {

@@ -92,6 +92,11 @@ pub const HEARTBEAT: Duration = Duration::from_secs(10);
 pub const MAX_COMMIT_EVENTS: usize = 1_024;
 /// Most payload bytes of one commit of the receiver.
 pub const MAX_COMMIT_BYTES: usize = 1024 * 1024;
+/// Most ledger rows that one commit of the receiver prunes.
+pub const MAX_PRUNED_ROWS: usize = 1_024;
+/// Ledger rows that may go and are still there, from which on they are pruned also while
+/// events wait.
+pub const PRESSING_ROWS: i64 = 64 * MAX_PRUNED_ROWS as i64;
 /// Frames that wait between the receiver's stream and its apply thread.
 /// Below 2,048 events the commits would be capped by it.
 pub const RECEIVE_QUEUE_FRAMES: usize = 8;
@@ -114,8 +119,6 @@ pub const SNAPSHOT_DISK_STEPS: usize = 2;
 pub const MAX_SNAPSHOT_OFFERS: usize = 64;
 /// A transfer whose other end is silent for so long is ended.
 pub const SNAPSHOT_SILENCE: Duration = Duration::from_secs(60);
-/// An upload that has stood still for so long makes room for others.
-pub const SNAPSHOT_REST: Duration = Duration::from_secs(10 * 60);
 /// An upload that has stood still for so long is given up, and its bytes are removed.
 pub const SNAPSHOT_OFFER_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -172,9 +175,6 @@ const _: () = {
     assert!(MAX_FRAME_BYTES <= MAX_MESSAGE_BYTES);
     assert!(MAX_SNAPSHOT_CHUNK_BYTES < MAX_MESSAGE_BYTES);
     assert!(SNAPSHOT_CHUNK_BYTES <= MAX_SNAPSHOT_CHUNK_BYTES);
-    // A silent upload is ended before it counts as standing still.
-    assert!(SNAPSHOT_SILENCE.as_secs() < SNAPSHOT_REST.as_secs());
-    assert!(SNAPSHOT_REST.as_secs() < SNAPSHOT_OFFER_LIFE.as_secs());
     assert!(MAX_SNAPSHOT_CHUNK_BYTES as u64 <= SNAPSHOT_STEP_BYTES);
     // A transfer is also a call; most of them remain.
     assert!(MAX_SNAPSHOT_TRANSFERS <= MAX_CALLS / 4);

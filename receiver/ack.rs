@@ -161,7 +161,7 @@ impl Acks {
                     crash::point(crash::RECEIVER_AFTER_ACK);
                     attempt = 0;
                     confirmed.answered(cursor.sequence, answer.reported_sequence, after);
-                    self.confirmed(&answer, cursor, confirmed.stalled);
+                    self.confirmed(&open, &answer, cursor, confirmed.stalled);
                     if confirmed.report_after(cursor.sequence).is_none() {
                         sleep(SPACING).await;
                     }
@@ -248,8 +248,14 @@ impl Acks {
     }
 
     /// Shows what the publisher has answered.
-    fn confirmed(&self, answer: &pb::AckResponse, sent: Cursor, stalled: u32) {
+    fn confirmed(&self, open: &Session, answer: &pb::AckResponse, sent: Cursor, stalled: u32) {
         let acked = answer.acked.as_ref().and_then(|acked| wire::cursor(acked, "acked").ok());
+        {
+            let mut heard = self.board.heard();
+            heard.floor(open.stream, answer.floor_sequence.unwrap_or(0));
+            let acked = acked.flatten().map_or(-1, |acked| acked.sequence);
+            heard.answered(open.stream, acked, answer.reported_sequence);
+        }
         let stuck = (stalled > 0).then_some(answer.reported_sequence).flatten();
         self.board.note(|status| {
             status.acked = acked.flatten().or(Some(sent));

@@ -17,8 +17,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::pruning::Pruning;
 use super::{
     decide::{Misfit, Step},
+    pruning::Keep,
     status::{Board, EventName, Failure},
     store::trouble::{self, Trouble},
     transaction::{Committed, EventFault},
@@ -33,6 +35,10 @@ use crate::proto::{
 
 /// The reason under which the board shows a broken or foreign database.
 pub const STORE_FAILED: &str = "STORE_FAILED";
+/// The reason for a database that something else has changed.
+const STORE_CHANGED: &str = "STORE_CHANGED";
+/// The reason for an event that cannot be applied.
+const EVENT_FAILED: &str = "EVENT_FAILED";
 /// The first delay before an event or a commit is tried again is at most this long.
 const RETRY_BASE: Duration = Duration::from_millis(200);
 /// Nothing has come for this long: time to look after the write-ahead log.
@@ -81,6 +87,7 @@ pub struct Apply {
     latched: Option<String>,
     /// The write-ahead log has been looked after since the last commit.
     idle: bool,
+    pruning: Pruning,
 }
 
 /// The thread goes no further with what it has.
@@ -94,12 +101,14 @@ enum Stop {
 
 impl Apply {
     /// An apply thread to be run. Each event is attempted `attempts` times at
-    /// most. Called inside the runtime that the thread may wait on.
+    /// most, and ledger rows are kept as `keep` says. Called inside the runtime that the
+    /// thread may wait on.
     pub fn new(
         writer: Writer,
         board: Arc<Board>,
         streams: Arc<Streams>,
         attempts: u32,
+        keep: Keep,
         ending: CancellationToken,
     ) -> Self {
         Apply {
@@ -114,6 +123,7 @@ impl Apply {
             halted: false,
             latched: None,
             idle: false,
+            pruning: Pruning::new(keep),
         }
     }
 
@@ -139,8 +149,10 @@ impl Apply {
                     self.stop(stop);
                     pending.clear();
                 }
+                self.prune_under_load();
             }
             if let Some(answer) = resume {
+                self.look_at_ledger();
                 // Without a receiver nobody wants to know.
                 let _ = answer.send(self.writer.committed());
             }
@@ -154,17 +166,22 @@ impl Apply {
             if self.ending.is_cancelled() {
                 return None;
             }
-            if self.idle || self.halted {
+            if self.halted || (self.idle && !self.pruning.is_wanted()) {
                 return work.blocking_recv();
             }
             if let Ok(work) = work.try_recv() {
                 return Some(work);
             }
+            if self.prune_between_groups() {
+                continue;
+            }
             let soon = async { tokio::time::timeout(IDLE, work.recv()).await };
             if let Ok(work) = self.runtime.block_on(soon) {
                 return work;
             }
-            self.tidy();
+            if !self.prune_in_quiet() && !self.idle {
+                self.tidy();
+            }
         }
     }
 
@@ -238,7 +255,7 @@ impl Apply {
             };
             tracing::warn!(sequence = event.sequence, attempt, ?why, "an event failed");
             let mut failure = Failure {
-                reason: "EVENT_FAILED",
+                reason: EVENT_FAILED,
                 message: format!("Event {} failed: {}.", event.sequence, why.said()),
                 event: Some(EventName::from(event)),
                 attempts: Some(attempt),
@@ -250,9 +267,15 @@ impl Apply {
                     "Sequence {} came again with other content than was applied.",
                     event.sequence
                 );
-                return Err(Stop::Halt(failure));
             }
-            if attempt >= self.attempts {
+            if matches!(why, EventFault::Lost) {
+                failure.reason = STORE_CHANGED;
+                failure.message = format!(
+                    "Sequence {} came again; it was applied, and the ledger has lost its row.",
+                    event.sequence
+                );
+            }
+            if failure.reason != EVENT_FAILED || attempt >= self.attempts {
                 return Err(Stop::Halt(failure));
             }
             self.pause(attempt, failure)?;
@@ -380,7 +403,7 @@ impl Apply {
 
 fn store_changed(why: &str) -> Stop {
     let message = format!("The database cannot be written to: {why}.");
-    Stop::Halt(Failure { reason: "STORE_CHANGED", message, ..Default::default() })
+    Stop::Halt(Failure { reason: STORE_CHANGED, message, ..Default::default() })
 }
 
 /// Whether enough waits for a commit. More stays in the queue, which is bounded.
@@ -399,6 +422,8 @@ fn next_group(pending: &mut VecDeque<Step>) -> Vec<Step> {
     let count = fits.count();
     pending.drain(..count).collect()
 }
+
+mod pruning;
 
 #[cfg(test)]
 mod tests;

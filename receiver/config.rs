@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Deserialize;
 use tonic::transport::Endpoint;
 
-use super::projections;
+use super::{projections, pruning::Keep};
 use crate::{
     process::{
         Failure,
@@ -87,6 +87,11 @@ pub struct Flags {
     /// Attempts to apply one event before halting [default: 5].
     #[arg(long, env = "COUNTERFOIL_APPLY_ATTEMPTS", value_name = "N")]
     apply_attempts: Option<NonZeroU32>,
+    /// Ledger rows to keep: "all", "retained" (those of events that the publisher still
+    /// retains), or those and what was applied within a time such as "30d" [default: all].
+    #[arg(long, env = "COUNTERFOIL_KEEP_LEDGER", value_name = "ROWS")]
+    #[serde(deserialize_with = "config::text")]
+    keep_ledger: Option<Keep>,
     /// A file with the same settings, as TOML.
     #[arg(long, env = "COUNTERFOIL_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -112,6 +117,8 @@ pub struct Settings {
     pub connect_attempts: Option<u32>,
     /// Attempts to apply one event.
     pub apply_attempts: u32,
+    /// Which ledger rows are kept.
+    pub keep_ledger: Keep,
 }
 
 impl Flags {
@@ -139,6 +146,7 @@ impl Flags {
                 .map_or_else(|| "inventory".to_owned(), |ProjectionName(name)| name),
             connect_attempts: self.connect_attempts.or(file.connect_attempts).map(u32::from),
             apply_attempts: self.apply_attempts.or(file.apply_attempts).map_or(5, u32::from),
+            keep_ledger: self.keep_ledger.or(file.keep_ledger).unwrap_or(Keep::All),
         })
     }
 }
@@ -257,6 +265,7 @@ mod tests {
             ("--db", ":memory:"),
             ("--projection", "xx"),
             ("--apply-attempts", "0"),
+            ("--keep-ledger", "30"),
         ] {
             let error = Cli::try_parse_from(["receiver", flag, value]).expect_err(flag);
             assert_eq!(error.exit_code(), 2);
@@ -274,6 +283,7 @@ mod tests {
             ("db", "\"\"", "path"),
             ("projection", "\"xx\"", "inventory"),
             ("connect_attempts", "0", "nonzero"),
+            ("keep_ledger", "\"some\"", "retained"),
         ] {
             let mut file = tempfile::NamedTempFile::new().expect("temporary file");
             writeln!(file, "# one\n{key} = {value}").expect("written");

@@ -19,6 +19,8 @@ pub enum Decision {
     AlreadyDone,
     /// Another event stands at this sequence: stop, nothing is written.
     Conflict,
+    /// The ledger has lost its row: stop, nothing is written.
+    Lost,
     /// Something is missing before it: nothing is written.
     Gap,
 }
@@ -30,6 +32,8 @@ pub struct Known {
     pub by_key: Option<Fingerprint>,
     /// The fingerprint in the row of the event's sequence.
     pub by_sequence: Option<Fingerprint>,
+    /// Below this sequence, rows were pruned.
+    pub ledger_from: Sequence,
 }
 
 /// Judges one event. `last` is the committed sequence, -1 for none.
@@ -45,8 +49,10 @@ pub fn decide(
     if sequence <= last {
         return match known.by_sequence {
             Some(other) if other != *fingerprint => Decision::Conflict,
-            // Without a row it was pruned below the floor: done long ago.
-            _ => Decision::AlreadyDone,
+            Some(_) => Decision::AlreadyDone,
+            // Done so long ago that its row was pruned.
+            None if sequence < known.ledger_from => Decision::AlreadyDone,
+            None => Decision::Lost,
         };
     }
     match known.by_key {
@@ -137,6 +143,7 @@ mod tests {
         let nothing = Known::default();
         let key = |print| Known { by_key: Some(print), ..nothing };
         let row = |print| Known { by_sequence: Some(print), ..nothing };
+        let pruned = |ledger_from| Known { ledger_from, ..nothing };
         let cases = [
             (-1, 0, nothing, Decision::Apply),
             (4, 5, nothing, Decision::Apply),
@@ -144,7 +151,10 @@ mod tests {
             (4, 5, key(b), Decision::KeyConflict),
             (4, 4, row(a), Decision::AlreadyDone),
             (4, 0, row(a), Decision::AlreadyDone),
-            (4, 0, nothing, Decision::AlreadyDone),
+            (4, 0, pruned(1), Decision::AlreadyDone),
+            (4, 4, pruned(5), Decision::AlreadyDone),
+            (4, 1, pruned(1), Decision::Lost),
+            (4, 0, nothing, Decision::Lost),
             (4, 4, row(b), Decision::Conflict),
             (4, 0, row(b), Decision::Conflict),
             (4, 6, nothing, Decision::Gap),

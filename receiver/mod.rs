@@ -8,6 +8,7 @@ pub mod decide;
 pub mod inventory;
 pub mod projection;
 pub mod projections;
+pub mod pruning;
 pub mod readers;
 pub mod recent;
 pub mod replay;

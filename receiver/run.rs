@@ -20,7 +20,7 @@ use super::{
     replay::Replay,
     service,
     status::Board,
-    store::{self, OpenError, cursor, lock, trouble::Trouble},
+    store::{self, OpenError, baseline, cursor, lock, trouble::Trouble},
     writer::Writer,
 };
 use crate::{
@@ -41,7 +41,9 @@ pub async fn run(
     projection: Box<dyn Projection>,
     listener: TcpListener,
 ) -> Result<(), Failure> {
-    let Settings { publisher, log, name, db, connect_attempts, apply_attempts, .. } = settings;
+    let Settings {
+        publisher, log, name, db, connect_attempts, apply_attempts, keep_ledger, ..
+    } = settings;
 
     // The database, all of it on stable storage before anything else happens.
     let db = lock::real_name(&db).map_err(|error| {
@@ -52,7 +54,10 @@ pub async fn run(
     let store = store::open(&db, &log, projection.as_ref()).map_err(|e| refused(&db, e))?;
     let committed = cursor::read(&store.connection, &log).map_err(|e| refused(&db, e.into()))?;
 
+    let ledger_from = baseline::from(&store.connection).map_err(|e| refused(&db, e.into()))?;
+
     let board = Arc::new(Board::new(committed));
+    board.note(|status| status.ledger_from = ledger_from);
     let streams = Arc::new(Streams::default());
     let ending = CancellationToken::new();
     let (session, open_session) = watch::channel(None);
@@ -60,7 +65,14 @@ pub async fn run(
 
     let shown = service::routes(&board, &log, &name, &db, projection.as_ref(), ending.clone());
     let writer = Writer::new(store, committed, projection);
-    let apply = Apply::new(writer, board.clone(), streams.clone(), apply_attempts, ending.clone());
+    let apply = Apply::new(
+        writer,
+        board.clone(),
+        streams.clone(),
+        apply_attempts,
+        keep_ledger,
+        ending.clone(),
+    );
     let (closed, wait_closed) = oneshot::channel();
     thread::Builder::new()
         .name("apply".to_owned())

@@ -15,7 +15,7 @@ use super::{
     projection::{DeclaredQuery, Projection},
     readers::{self, Readers},
     status::{self, Board, State},
-    store::ledger,
+    store::{baseline, ledger},
 };
 use crate::{
     process,
@@ -136,20 +136,35 @@ impl ReceiverService for Service {
             By::Sequence(sequence) => format!("sequence {sequence}"),
             By::Key(key) => format!("key {:?}", wire::key(key)?),
         };
+        let asked_sequence = match &by {
+            By::Sequence(sequence) => Some(*sequence),
+            By::Key(_) => None,
+        };
         let log = self.log.clone();
-        let found = self
+        let (found, from) = self
             .readers
-            .read(move |tables| match &by {
-                By::Sequence(sequence) => ledger::by_sequence(tables, &log, *sequence),
-                By::Key(key) => ledger::by_key(tables, &log, key),
+            .read(move |tables| {
+                let found = match &by {
+                    By::Sequence(sequence) => ledger::by_sequence(tables, &log, *sequence),
+                    By::Key(key) => ledger::by_key(tables, &log, key),
+                };
+                // In this order: a row that goes between the two was pruned.
+                Ok((found?, baseline::from(tables)?))
             })
             .await?;
         let entry = found.ok_or_else(|| {
             let committed = self.board.status().borrow().committed();
-            Refusal::new(
-                Reason::NotFound,
-                format!("nothing was done with {asked}; applied up to sequence {committed}"),
-            )
+            let message = match asked_sequence {
+                Some(sequence) if sequence < from => format!(
+                    "the row of {asked} was pruned: it is applied, and the ledger begins at {from}"
+                ),
+                None if from > 0 => format!(
+                    "no row has {asked}; the ledger begins at sequence {from}, what came before \
+                     was pruned; applied up to {committed}"
+                ),
+                _ => format!("nothing was done with {asked}; applied up to sequence {committed}"),
+            };
+            Refusal::new(Reason::NotFound, message).with("ledger_from", from)
         })?;
         let entry = Some(ledger_entry(&self.log, entry));
         Ok(Response::new(pb::GetLedgerEntryResponse { entry }))
@@ -247,6 +262,7 @@ impl Service {
             connect_attempts: Some(now.connect_attempts.into()),
             commits: Some(now.commits),
             outcomes: outcomes.map(|(outcome, n)| (outcome.as_str().to_owned(), n)).collect(),
+            ledger_from_sequence: Some(now.ledger_from),
             ..Default::default()
         }
     }

@@ -1,9 +1,11 @@
 //! What the receiver is doing, for people: one value that the paths write to
 //! and the service shows. Decides nothing.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use tokio::sync::watch;
 
-use super::{apply::STORE_FAILED, recent::Recent};
+use super::{apply::STORE_FAILED, pruning::Heard, recent::Recent};
 use crate::proto::{
     chain::Cursor,
     event::{Event, Sequence, Time},
@@ -101,6 +103,8 @@ pub struct Status {
     pub commits: i64,
     /// Events committed since the start, in the order of [`Outcome::ALL`].
     pub outcomes: [i64; Outcome::ALL.len()],
+    /// The first sequence that the ledger has a row of.
+    pub ledger_from: Sequence,
 }
 
 impl Status {
@@ -118,6 +122,7 @@ impl Status {
             connect_attempts: 0,
             commits: 0,
             outcomes: [0; Outcome::ALL.len()],
+            ledger_from: 0,
         }
     }
 
@@ -224,6 +229,7 @@ pub struct Board {
     status: watch::Sender<Status>,
     committed: watch::Sender<Option<Cursor>>,
     recent: Recent,
+    heard: Mutex<Heard>,
     healthy: watch::Sender<bool>,
 }
 
@@ -234,6 +240,7 @@ impl Board {
             status: watch::Sender::new(Status::new(cursor)),
             committed: watch::Sender::new(cursor),
             recent: Recent::after(cursor.map_or(-1, |cursor| cursor.sequence)),
+            heard: Mutex::new(Heard::NOTHING),
             healthy: watch::Sender::new(true),
         }
     }
@@ -251,6 +258,11 @@ impl Board {
     /// What the last commits have brought, never less far than [`Board::committed`].
     pub fn recent(&self) -> &Recent {
         &self.recent
+    }
+
+    /// What the publisher has said that ledger rows are pruned by.
+    pub fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the receiver works.

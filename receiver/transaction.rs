@@ -9,7 +9,7 @@ use super::{
     decide::{Decision, Known, Step, decide},
     projection::{Applied, Fault, Projection},
     store::{
-        Store, cursor,
+        Store, baseline, cursor,
         ledger::{self, KEY_CONFLICT, Rows},
         trouble::{self, Trouble},
     },
@@ -62,6 +62,8 @@ pub enum EventFault {
     Misbehaved(&'static str),
     /// Another event was applied at this sequence.
     Conflict,
+    /// It was applied, and its ledger row is gone.
+    Lost,
 }
 
 /// Applies and commits a group. `from` is the committed cursor.
@@ -155,6 +157,7 @@ impl Group<'_> {
         if event.sequence <= last {
             let row = ledger::by_sequence(&self.tables, &self.store.log, event.sequence);
             known.by_sequence = row.map_err(EventFault::Statement)?.map(|row| row.fingerprint);
+            known.ledger_from = baseline::from(&self.tables).map_err(EventFault::Statement)?;
         } else {
             known.by_key = self.rows.claim(event).map_err(EventFault::Statement)?;
         }
@@ -164,6 +167,7 @@ impl Group<'_> {
             Decision::KeyConflict => self.note(event, Outcome::Rejected, Some(KEY_CONFLICT)),
             Decision::AlreadyDone => Ok(()),
             Decision::Conflict => Err(EventFault::Conflict),
+            Decision::Lost => Err(EventFault::Lost),
             Decision::Gap => unreachable!("a step never lies beyond the one before it"),
         }
     }
@@ -239,6 +243,7 @@ impl EventFault {
             EventFault::Panicked => "the projection panicked".to_owned(),
             EventFault::Misbehaved(what) => (*what).to_owned(),
             EventFault::Conflict => "another event was applied at this sequence".to_owned(),
+            EventFault::Lost => "it was applied, and the ledger has lost its row".to_owned(),
         }
     }
 }

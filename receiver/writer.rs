@@ -10,12 +10,15 @@ use super::{
     decide::Step,
     projection::Projection,
     store::{
-        self, OpenError, Store, cursor, lock,
+        self, OpenError, Store,
+        baseline::{self, Baseline},
+        cursor, lock,
+        prune::{self, Bound},
         trouble::{self, Trouble},
     },
     transaction::{self, Committed, EventFault},
 };
-use crate::proto::chain::Cursor;
+use crate::proto::{chain::Cursor, event::Sequence};
 
 /// The store, what fills it, and how far.
 pub struct Writer {
@@ -115,6 +118,34 @@ impl Writer {
             }
         }
         Ok(store)
+    }
+
+    /// The first sequence that the ledger has a row of; none: that is not known now.
+    pub fn ledger_from(&self) -> Option<Sequence> {
+        self.store.as_ref().and_then(|store| baseline::from(&store.connection).ok())
+    }
+
+    /// Takes ledger rows away that may go, and commits that. None: there were none.
+    ///
+    /// # Errors
+    /// [`Failed`], but for an event's. Another attempt finds out what has come about.
+    pub fn prune(&mut self, bound: Bound) -> Result<Option<Baseline>, Failed> {
+        self.store.take_if(|store| !store.connection.is_autocommit());
+        let Some(store) = &self.store else { return Ok(None) };
+        prune::prune(store, bound).map_err(|failed| match failed {
+            prune::Failed::Store(error) => Failed::Store(error),
+            prune::Failed::Unknown(error) => {
+                // As after any COMMIT that failed.
+                if trouble::judge(&error) != Trouble::Broken {
+                    self.store = None;
+                }
+                Failed::Store(error)
+            }
+            prune::Failed::Hole(sequence) => Failed::Changed(format!(
+                "the ledger has lost the row of sequence {sequence}: something else writes to the \
+                 database"
+            )),
+        })
     }
 
     /// Keeps the write-ahead log small; to be called after each commit.

@@ -12,7 +12,7 @@ use crate::{
         inventory::Inventory,
         projection::{Applied, DeclaredQuery, Fault, Projection, Tables},
         status::State as Shown,
-        store::{self, cursor, lock},
+        store::{self, baseline::Baseline, cursor, lock},
         testing::{adjustments, cursor_after, event},
     },
 };
@@ -37,6 +37,10 @@ impl Bench {
     }
 
     fn prepared(projection: impl Projection, prepare: impl FnOnce(&Connection)) -> Self {
+        Bench::keeping(Keep::All, projection, prepare)
+    }
+
+    fn keeping(keep: Keep, projection: impl Projection, prepare: impl FnOnce(&Connection)) -> Self {
         let directory = tempfile::tempdir().expect("temporary directory");
         let db = directory.path().join("test.db");
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -51,7 +55,7 @@ impl Bench {
         let ending = CancellationToken::new();
         let _inside = runtime.enter();
         let writer = Writer::new(store, None, Box::new(projection));
-        let apply = Apply::new(writer, board.clone(), streams.clone(), 3, ending.clone());
+        let apply = Apply::new(writer, board.clone(), streams.clone(), 3, keep, ending.clone());
         let (work, queue) = mpsc::channel(8);
         let thread = Some(std::thread::spawn(move || apply.run(queue)));
         drop(_inside);
@@ -270,6 +274,67 @@ fn another_history_halts_and_writes_nothing() {
     let failure = bench.halted();
     assert_eq!((failure.reason, failure.event.map(|event| event.sequence)), ("CONFLICT", Some(1)));
     assert_eq!(bench.number("SELECT total FROM total"), 4);
+}
+
+/// A row that is missing was pruned, or lost: only the baseline tells which.
+#[test]
+fn an_event_whose_row_is_lost_halts() {
+    let events = adjustments(0, 5);
+    let lose = "DELETE FROM counterfoil_ledger WHERE sequence < 3";
+    let sent_again = |pruned_to| {
+        let bench = Bench::new(Inventory);
+        bench.send(0, &events, cursor_after(&events));
+        assert_eq!(bench.resume(), 4);
+        let beside = Connection::open(&bench.db).expect("opened");
+        beside.execute_batch(lose).expect("deleted");
+        Baseline { from: pruned_to, ..Baseline::BEGINNING }.write(&beside).expect("written");
+        bench.send(0, &events[2..3], cursor_after(&events[..3]));
+        bench
+    };
+    let bench = sent_again(3);
+    assert_eq!(bench.resume(), 4);
+    assert!(bench.board.halted_for().is_none(), "it was pruned");
+    let failure = sent_again(2).halted();
+    assert_eq!(
+        (failure.reason, failure.event.map(|event| event.sequence)),
+        ("STORE_CHANGED", Some(2))
+    );
+}
+
+/// What the publisher neither retains nor asks for goes, and no more; the rest is proven.
+#[test]
+fn the_ledger_is_pruned_while_nothing_waits() {
+    let bench = Bench::keeping(Keep::Retained, Inventory, |_| {});
+    let events = adjustments(0, 3_000);
+    let at = |n: usize| cursor_after(&events[..n]);
+    for frame in [0..1_500, 1_500..3_000] {
+        bench.send(0, &events[frame.clone()], at(frame.end));
+    }
+    assert_eq!(bench.resume(), 2_999);
+    let begins_at = |from: i64| {
+        let mut status = bench.board.status();
+        let there = async { status.wait_for(|status| status.ledger_from == from).await.map(drop) };
+        let patient = async { tokio::time::timeout(IDLE * 8, there).await };
+        bench.runtime.block_on(patient).expect("in time").expect("alive");
+        let (baseline, tables) =
+            (Baseline::read(&bench.tables()).expect("readable"), bench.tables());
+        assert_eq!(baseline.chain, at(from as usize).chain);
+        assert_eq!(baseline.counts, [from, 0, 0, 0, 0]);
+        let first = "SELECT min(sequence) FROM counterfoil_ledger";
+        tables.query_row(first, [], |row| row.get::<_, Option<i64>>(0)).expect("one number")
+    };
+    bench.board.heard().started(0, 2_500);
+    bench.board.heard().answered(0, 2_999, Some(2_399));
+    assert_eq!(begins_at(2_400), Some(2_400), "what is not reported stays");
+    bench.board.heard().answered(0, 2_999, Some(2_999));
+    assert_eq!(begins_at(2_500), Some(2_500), "what is retained stays");
+    bench.board.heard().floor(0, 3_000);
+    assert_eq!(begins_at(3_000), None);
+    // It goes on from there.
+    let more = adjustments(0, 3_001);
+    bench.send(0, &more[3_000..], cursor_after(&more));
+    assert_eq!(bench.resume(), 3_000);
+    assert_eq!(bench.number("SELECT min(sequence) FROM counterfoil_ledger"), 3_000);
 }
 
 /// Does what the event's type says, mistakes included.

@@ -1,6 +1,7 @@
 //! One SQLite file: opening it, its own tables, its write-ahead log. Knows
 //! nothing of the network, and nothing of what a projection does.
 
+pub mod baseline;
 mod checkpoint;
 pub mod cursor;
 mod guard;
@@ -8,6 +9,7 @@ pub mod ledger;
 pub mod lock;
 mod migrate;
 mod open;
+pub mod prune;
 pub mod recover;
 pub mod trouble;
 
@@ -15,7 +17,7 @@ use std::path::PathBuf;
 
 use rusqlite::Connection;
 
-pub use open::{OpenError, open, open_for_reading};
+pub use open::{OpenError, is_receivers, open, open_for_reading};
 
 /// The version of the receiver's own tables, in SQLite's `user_version`.
 const SCHEMA_VERSION: i32 = 2;

@@ -110,6 +110,17 @@ pub(super) fn examine(connection: &Connection) -> Result<bool, OpenError> {
     Ok(false)
 }
 
+/// Whether a database is one of a receiver's that this program can read.
+///
+/// # Errors
+/// [`OpenError::Refused`] where it is not; [`OpenError::Sql`].
+pub fn is_receivers(connection: &Connection) -> Result<(), OpenError> {
+    match examine(connection)? {
+        false => Ok(()),
+        true => Err(OpenError::Refused("there is nothing in it yet".to_owned())),
+    }
+}
+
 fn configure(connection: &Connection) -> Result<(), OpenError> {
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
