@@ -51,8 +51,8 @@ enum Request {
 
 #[derive(Debug)]
 enum Change {
-    /// A Replay opens after this cursor.
-    Open(Cursor),
+    /// A Replay opens after this cursor, of a process whose last session was this one.
+    Open { cursor: Cursor, last: Option<i64> },
     /// Everything up to this cursor is committed; none: nothing yet.
     Ack { session: i64, cursor: Option<Cursor>, report: Option<Report> },
 }
@@ -124,13 +124,18 @@ impl Receivers {
         Ok((receivers, thread))
     }
 
-    /// Begins a session after a cursor and fences the one before. On return both
-    /// are on stable storage.
+    /// Begins a session after a cursor and fences the one before, unless the caller's own
+    /// `last` one has been fenced. On return both are on stable storage.
     ///
     /// # Errors
-    /// LOG_HALTED, LOG_FULL (the disk), SHUTTING_DOWN.
-    pub async fn open(&self, name: &str, cursor: Cursor) -> Result<Session, Refusal> {
-        let position = self.change(name, Change::Open(cursor)).await?;
+    /// RECEIVER_FENCED, LOG_HALTED, LOG_FULL (the disk), SHUTTING_DOWN.
+    pub async fn open(
+        &self,
+        name: &str,
+        cursor: Cursor,
+        last: Option<i64>,
+    ) -> Result<Session, Refusal> {
+        let position = self.change(name, Change::Open { cursor, last }).await?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let row = known.get(name).expect("a row that was answered for is never removed");
         let Position { session, reported, .. } = position;
@@ -247,7 +252,7 @@ impl Keeper {
             };
             let known = changed.get(&name).or_else(|| self.positions.get(&name)).cloned();
             let decided = match change {
-                Change::Open(cursor) => Ok(open(known.as_ref(), &name, cursor)),
+                Change::Open { cursor, last } => open(known.as_ref(), &name, cursor, last),
                 Change::Ack { session, cursor, report } => {
                     self.ack(known.as_ref(), &name, session, cursor, report)
                 }
@@ -324,13 +329,22 @@ impl Keeper {
 
 /// A receiver's position as a Replay opens after a cursor. A database that was put
 /// back does its work again, and reports it again.
-fn open(known: Option<&Position>, name: &str, cursor: Cursor) -> Position {
+fn open(
+    known: Option<&Position>,
+    name: &str,
+    cursor: Cursor,
+    last: Option<i64>,
+) -> Result<Position, Refusal> {
     let (session, reported) = known.map_or((0, -1), |known| (known.session, known.reported));
-    Position {
-        name: name.to_owned(),
-        session: session + 1,
-        acked: cursor,
-        reported: reported.min(cursor.sequence),
+    match last {
+        // A session above the newest is of a log that was put back: nobody took over.
+        Some(last) if last < session => Err(fenced(name, last, session)),
+        _ => Ok(Position {
+            name: name.to_owned(),
+            session: session + 1,
+            acked: cursor,
+            reported: reported.min(cursor.sequence),
+        }),
     }
 }
 

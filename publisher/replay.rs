@@ -39,6 +39,8 @@ const WAITING_FRAMES: usize = 2;
 pub struct Request {
     /// Its name; none: an anonymous look.
     pub receiver: Option<String>,
+    /// Its last session, where it is sure of it.
+    pub session: Option<i64>,
     /// Where to start.
     pub start: Start,
     /// Whether to stay for new events.
@@ -82,7 +84,7 @@ pub async fn open(
     })
     .await?;
     let session = match &request.receiver {
-        Some(name) => Some(log.receivers.open(name, cursor).await?),
+        Some(name) => Some(log.receivers.open(name, cursor, request.session).await?),
         None => None,
     };
     let (frames, receiver) = mpsc::channel(WAITING_FRAMES);

@@ -229,6 +229,7 @@ fn replay_request(request: pb::ReplayRequest) -> Result<replay::Request, Refusal
     })?;
     Ok(replay::Request {
         receiver,
+        session: request.session,
         start: start(request.start)?,
         follow: request.follow,
         limit: Some(limit).filter(|&limit| limit > 0),

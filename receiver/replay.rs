@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{
-    Status,
+    Code, Status,
     transport::{Channel, Endpoint},
 };
 
@@ -32,7 +32,7 @@ use crate::proto::{
         self, publisher_service_client::PublisherServiceClient, replay_request::Start,
         replay_response::Frame,
     },
-    refusal::{Reason, Refusal},
+    refusal::{Reason, Refusal, reason_of},
     wire,
 };
 
@@ -75,9 +75,10 @@ impl Replay {
     /// Keeps a Replay open until the receiver halts or ends.
     pub async fn keep(self) {
         let mut attempt = 0;
+        let mut last = None;
         loop {
             let ended = tokio::select! {
-                ended = self.stream(&mut attempt) => ended,
+                ended = self.stream(&mut attempt, &mut last) => ended,
                 () = self.board.halted() => break,
                 () = self.ending.cancelled() => break,
             };
@@ -112,17 +113,20 @@ impl Replay {
         self.board.note(|status| status.link = Link::Down("the stream is closed".to_owned()));
     }
 
-    /// One stream from its opening to its end.
-    async fn stream(&self, attempt: &mut u32) -> Ended {
-        match self.try_stream(attempt).await {
+    /// One stream from its opening to its end. `last`: the session before it.
+    async fn stream(&self, attempt: &mut u32, last: &mut Option<i64>) -> Ended {
+        match self.try_stream(attempt, last).await {
             Ok(ended) => ended,
             Err(status) => Ended::Failed(status),
         }
     }
 
-    async fn try_stream(&self, attempt: &mut u32) -> Result<Ended, Status> {
+    async fn try_stream(&self, attempt: &mut u32, last: &mut Option<i64>) -> Result<Ended, Status> {
         let channel = self.publisher.connect().await.map_err(|error| unreachable(&error))?;
         let mut client = client(channel);
+        if last.is_some() {
+            self.answers(&mut client).await?;
+        }
         // From here on frames of an older stream are dropped; what the apply
         // thread had taken of them is committed before it answers.
         let stream = self.streams.newest.fetch_add(1, Ordering::AcqRel) + 1;
@@ -141,6 +145,9 @@ impl Replay {
             receiver: self.name.clone(),
             start: Some(start),
             follow: true,
+            // Without an answer, it may have begun a session or not: the next one cannot tell
+            // then who has.
+            session: last.take(),
             ..Default::default()
         };
         let mut frames = within(SILENCE, client.replay(request)).await?.into_inner();
@@ -155,10 +162,12 @@ impl Replay {
             let (events, cursor) = match frame.frame {
                 Some(Frame::Started(started)) => {
                     self.started(stream, &started, committed.as_ref(), client.clone())?;
+                    *last = started.session;
                     continue;
                 }
                 Some(Frame::Heartbeat(heartbeat)) => {
                     *attempt = 0;
+                    self.board.heard().floor(stream, heartbeat.floor_sequence.unwrap_or(0));
                     self.board.note(|status| {
                         status.next_sequence = status.next_sequence.max(heartbeat.next_sequence);
                     });
@@ -197,6 +206,18 @@ impl Replay {
         }
     }
 
+    /// Whether anybody is there: so that a Replay is not sent where nobody answers, and this
+    /// process stays sure of its last session.
+    async fn answers(&self, client: &mut PublisherServiceClient<Channel>) -> Result<(), Status> {
+        let request = pb::GetLogRequest { log: self.log.clone() };
+        match within(SILENCE, client.get_log(request)).await {
+            Err(status) if reason_of(&status).is_none() && status.code() != Code::Unimplemented => {
+                Err(status)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The Replay is admitted: acks may go out.
     fn started(
         &self,
@@ -217,6 +238,7 @@ impl Replay {
             ));
         }
         tracing::info!(log_id = started.log_id, session = started.session, "connected");
+        self.board.heard().started(stream, started.floor_sequence.unwrap_or(0));
         self.board.note(|status| {
             status.link = Link::Up(None);
             status.next_sequence = started.next_sequence;

@@ -53,8 +53,8 @@ async fn ack_07_receivers_do_not_disturb_each_other() {
     running.fill(30).await;
     let receivers = &running.log.receivers;
     let beginning = Cursor::beginning(running.extent().log_id);
-    let a = receivers.open("a", beginning).await.expect("opened");
-    let b = receivers.open("b", beginning).await.expect("opened");
+    let a = receivers.open("a", beginning, None).await.expect("opened");
+    let b = receivers.open("b", beginning, None).await.expect("opened");
     let ack = async |name, session: &Session, sequence| {
         let cursor = Some(running.cursor(sequence));
         let position = receivers.ack(name, session.number(), cursor, None).await?;
@@ -88,8 +88,8 @@ async fn a_newer_session_fences_the_older_and_takes_its_cursor_also_backwards() 
     let running = start(wide());
     running.fill(3).await;
     let receivers = &running.log.receivers;
-    let mut first = receivers.open("r", running.cursor(2)).await.expect("opened");
-    let second = receivers.open("r", running.cursor(0)).await.expect("opened");
+    let mut first = receivers.open("r", running.cursor(2), None).await.expect("opened");
+    let second = receivers.open("r", running.cursor(0), None).await.expect("opened");
     assert_eq!((first.number(), second.number()), (1, 2));
     assert_eq!(first.fenced().await, 2);
     assert_eq!(receivers.all()[0].0.acked, running.cursor(0));
@@ -100,6 +100,24 @@ async fn a_newer_session_fences_the_older_and_takes_its_cursor_also_backwards() 
     assert!(connected(receivers));
     drop((first, second));
     assert!(!connected(receivers));
+}
+
+/// One that was paused or cut off does not take back what another one has taken over.
+#[tokio::test]
+async fn whoever_was_fenced_does_not_take_over_again() {
+    let running = start(wide());
+    running.fill(3).await;
+    let receivers = &running.log.receivers;
+    let open = async |sequence, last| {
+        let opened = receivers.open("r", running.cursor(sequence), last).await;
+        opened.map(|session| session.number()).map_err(|refusal| refusal.reason)
+    };
+    assert_eq!(open(0, Some(7)).await, Ok(1), "of a log that was put back since");
+    assert_eq!(open(1, Some(1)).await, Ok(2), "its own stream had broken");
+    assert_eq!(open(2, None).await, Ok(3), "a new process takes over");
+    assert_eq!(open(1, Some(2)).await, Err(Reason::ReceiverFenced));
+    assert_eq!(receivers.all()[0].0.acked, running.cursor(2), "nothing is changed by it");
+    assert_eq!(open(2, Some(3)).await, Ok(4));
 }
 
 fn rejected(sequence: Sequence) -> Reported {
@@ -125,7 +143,7 @@ async fn a_receiver_is_named_up_to_where_it_has_reported() {
     let beginning = Cursor::beginning(running.extent().log_id);
     let mut sessions = Vec::new();
     for name in ["fast", "plain", "slow"] {
-        sessions.push(receivers.open(name, beginning).await.expect("opened").number());
+        sessions.push(receivers.open(name, beginning, None).await.expect("opened").number());
     }
     assert_eq!(known(receivers, 0), []);
     let ack = async |name, report| {
@@ -153,7 +171,7 @@ async fn a_database_that_was_put_back_reports_again_and_its_old_session_does_not
     let running = start(wide());
     running.fill(10).await;
     let receivers = &running.log.receivers;
-    let first = receivers.open("r", running.cursor(2)).await.expect("opened");
+    let first = receivers.open("r", running.cursor(2), None).await.expect("opened");
     assert_eq!(first.reported(), -1, "what it had done before is still to be reported");
     let report = |through, outcomes: &[Sequence]| {
         let outcomes = outcomes.iter().copied().map(rejected).collect();
@@ -164,7 +182,7 @@ async fn a_database_that_was_put_back_reports_again_and_its_old_session_does_not
         receivers.ack("r", session.number(), cursor, report).await.map(|now| now.reported)
     };
     assert_eq!(ack(&first, report(9, &[3, 7])).await, Ok(9));
-    let second = receivers.open("r", running.cursor(5)).await.expect("opened");
+    let second = receivers.open("r", running.cursor(5), None).await.expect("opened");
     assert_eq!(second.reported(), 5);
     assert_eq!(known(receivers, 7), [], "it is to be done again");
     assert_eq!(known(receivers, 3), [("r".to_owned(), "REJECTED")]);
@@ -186,7 +204,7 @@ async fn damaged_outcomes_hold_up_no_ack_and_are_reported_again() {
     let beginning = Cursor::beginning(running.extent().log_id);
     let mut sessions = Vec::new();
     for name in ["quiet", "r"] {
-        sessions.push(receivers.open(name, beginning).await.expect("opened"));
+        sessions.push(receivers.open(name, beginning, None).await.expect("opened"));
     }
     let ack = async |name, after, sequence, outcomes: &[Sequence]| {
         let outcomes = outcomes.iter().copied().map(rejected).collect();

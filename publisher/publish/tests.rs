@@ -177,8 +177,8 @@ async fn a_full_log_that_rejects_drops_only_what_every_receiver_has() {
     assert!(again.duplicate);
 
     let receivers = &running.log.receivers;
-    let fast = receivers.open("fast", running.cursor(-1)).await.expect("opened");
-    let slow = receivers.open("slow", running.cursor(-1)).await.expect("opened");
+    let fast = receivers.open("fast", running.cursor(-1), None).await.expect("opened");
+    let slow = receivers.open("slow", running.cursor(-1), None).await.expect("opened");
     receivers
         .ack("fast", fast.number(), Some(running.cursor(2)), None)
         .await

@@ -26,6 +26,7 @@ fn decoded(event: &Bytes) -> pb::Event {
 fn look() -> Request {
     Request {
         receiver: None,
+        session: None,
         start: Start::Beginning,
         follow: false,
         limit: None,

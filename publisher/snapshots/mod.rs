@@ -22,6 +22,3 @@ pub mod upload;
 pub use files::{check, copy};
 pub use offer::Bounds;
 pub use store::Snapshots;
-
-#[cfg(test)]
-mod tests;

@@ -21,6 +21,7 @@ use crate::{
         ack::Acks,
         apply::Apply,
         inventory::Inventory,
+        pruning::Keep,
         readers::Readers,
         status::{State, Status as Shown},
         store,
@@ -37,6 +38,8 @@ type Script = (Vec<Frame>, Option<Status>);
 struct Fake {
     replays: Mutex<VecDeque<Script>>,
     asked: Mutex<Vec<i64>>,
+    /// The last session that each Replay named.
+    lasts: Mutex<Vec<Option<i64>>>,
     acks: Mutex<VecDeque<Status>>,
     acked: Mutex<Vec<(i64, i64)>>,
     /// Up to where it takes outcomes, Ack by Ack; then all that is reported.
@@ -56,7 +59,9 @@ impl PublisherService for Arc<Fake> {
         &self,
         request: Request<pb::ReplayRequest>,
     ) -> Result<Response<Frames>, Status> {
-        let from = match request.into_inner().start {
+        let request = request.into_inner();
+        self.lasts.lock().expect("whole").push(request.session);
+        let from = match request.start {
             Some(Start::After(cursor)) => cursor.sequence.unwrap_or(-1),
             _ => -1,
         };
@@ -218,7 +223,8 @@ impl Pair {
         let board = Arc::new(Board::new(writer.committed()));
         let streams = Arc::new(Streams::default());
         let ending = CancellationToken::new();
-        let apply = Apply::new(writer, board.clone(), streams.clone(), 2, ending.clone());
+        let apply =
+            Apply::new(writer, board.clone(), streams.clone(), 2, Keep::All, ending.clone());
         let (work, queue) = mpsc::channel(8);
         std::thread::spawn(move || apply.run(queue));
         let (session, open_session) = watch::channel(None);
@@ -297,6 +303,24 @@ async fn a_cut_stream_is_taken_up_at_the_cursor() {
     assert_eq!((status.committed(), status.next_sequence), (5, Some(6)));
     assert_eq!(pair.asked(), [-1, 1, 3, 3]);
     assert_eq!(pair.fake.acked.lock().expect("whole").last(), Some(&(4, 5)));
+}
+
+/// A Replay that was not answered may have begun a session, and must not be taken for
+/// somebody else's.
+#[tokio::test]
+async fn a_replay_names_the_session_before_it_where_it_is_sure_of_it() {
+    let cut = || Some(Status::unavailable("cut"));
+    let replays = vec![
+        (vec![started()], cut()),
+        (vec![started()], cut()),
+        (vec![], cut()),
+        (vec![started()], cut()),
+        (vec![started(), caught_up(&adjustments(0, 1))], None),
+    ];
+    let pair = Pair::new(replays, vec![], None).await;
+    pair.until("up", |now| matches!(now.link, Link::Up(Some(0)))).await;
+    let lasts = pair.fake.lasts.lock().expect("whole").clone();
+    assert_eq!(lasts, [None, Some(1), Some(2), None, Some(4)]);
 }
 
 /// ACK-04: failing acks hold up nothing, and the newest one gets through.

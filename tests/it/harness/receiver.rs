@@ -60,6 +60,11 @@ impl Setup {
         self
     }
 
+    /// On a port of its own, beside one that has the same.
+    pub fn listen_anywhere(self) -> Self {
+        Setup { listen: SocketAddr::new(loopback::address(), 0).to_string(), ..self }
+    }
+
     /// Dies at a crash point after so many passes.
     pub fn dies_at(self, point: &str, after: u32) -> Self {
         self.env("FAILPOINTS", dies_at(point, after))
