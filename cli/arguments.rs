@@ -33,6 +33,8 @@ pub enum Command {
     Health(Health),
     /// Run the pair on example data, kill the receiver on the way, compare totals
     Demo(Demo),
+    /// Compare a receiver's file with the publisher's log: exit code 0 if all is equal
+    Verify(Verify),
     /// Measure how fast each stage is here, beside the limits of its parts
     Bench(Bench),
     /// A part of `bench`
@@ -157,6 +159,31 @@ pub struct Snapshots {
     /// Only those of this projection
     #[arg(long, value_name = "NAME", default_value = "")]
     pub projection: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Compare a receiver's file with the publisher's log.
+///
+/// Reads all events that the publisher retains, up to where the file is, and works out
+/// their fingerprints and chain; reads the file's ledger; makes the projection's tables
+/// once more, from the first event or from a snapshot that the publisher keeps, in a
+/// temporary file; and compares. Both services may go on meanwhile: the file is looked at
+/// as it is at one moment. Exit code: 0 everything was checked and is equal; 1 something
+/// differs (the first difference is said), could not be checked, or failed; 2 wrong usage,
+/// or no file of a receiver's.
+#[derive(Debug, Clone, Args)]
+pub struct Verify {
+    /// The log.
+    #[command(flatten)]
+    pub source: Source,
+    /// The receiver's database
+    #[arg(long, value_name = "FILE", env = "COUNTERFOIL_DB")]
+    pub db: PathBuf,
+    /// Where the tables are made once more; default: where the system makes temporary files
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

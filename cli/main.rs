@@ -1,6 +1,6 @@
 //! `counterfoil`, the tool for people. A client like any other: it knows the
-//! contract, and nothing of the files of either service; only `bench` also runs
-//! parts of them, to see what they do alone.
+//! contract, and nothing of the files of either service; only `bench` and `verify` also
+//! run parts of them: to see what they do alone, and to do again what a receiver did.
 
 mod arguments;
 mod bench;
@@ -17,6 +17,7 @@ mod receipt;
 mod snapshots;
 mod status;
 mod tail;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ async fn main() -> ExitCode {
         Command::Receipt(arguments) => receipt::run(arguments).await,
         Command::Snapshots(arguments) => snapshots::run(arguments).await,
         Command::Health(arguments) => health::run(arguments).await,
+        Command::Verify(arguments) => verify::run(arguments).await,
         Command::Bench(arguments) => bench::run(arguments).await,
         Command::BenchLimit(arguments) => bench::limits::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,

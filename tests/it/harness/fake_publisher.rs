@@ -157,6 +157,8 @@ struct Told {
     acks: Acks,
     replays: Vec<ReplayRequest>,
     acked: VecDeque<AckRequest>,
+    /// What GetLog shows.
+    log: Option<pb::Log>,
 }
 
 /// A running fake.
@@ -178,6 +180,7 @@ impl FakePublisher {
             acks: Box::new(|_, _| Ok(())),
             replays: Vec::new(),
             acked: VecDeque::new(),
+            log: None,
         };
         let fake = FakePublisher { address, told: Arc::new(Mutex::new(told)) };
         let service = PublisherServiceServer::new(fake.clone());
@@ -192,6 +195,16 @@ impl FakePublisher {
         acks: impl FnMut(usize, &AckRequest) -> Result<(), Status> + Send + 'static,
     ) {
         self.told.lock().expect("no holder panics").acks = Box::new(acks);
+    }
+
+    /// Shows a log with this history.
+    pub fn shows(&self, history: &History) {
+        let log = pb::Log {
+            log_id: history.log_id.to_string(),
+            next_sequence: Some(history.events.len() as i64),
+            ..Default::default()
+        };
+        self.told.lock().expect("no holder panics").log = Some(log);
     }
 
     pub fn url(&self) -> String {
@@ -311,7 +324,11 @@ impl PublisherService for FakePublisher {
     }
 
     async fn get_log(&self, _: Request<GetLogRequest>) -> Result<Response<GetLogResponse>, Status> {
-        Err(Status::unimplemented("this publisher only replays"))
+        let log = self.told.lock().expect("no holder panics").log.clone();
+        match log {
+            Some(log) => Ok(Response::new(GetLogResponse { log: Some(log) })),
+            None => Err(Status::unimplemented("this publisher only replays")),
+        }
     }
 
     async fn list_logs(

@@ -1,0 +1,147 @@
+//! The projection made once more, with the receiver's own code, in a file of its own.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use counterfoil::{
+    proto::{chain::Cursor, event::Sequence},
+    receiver::{
+        decide::Step,
+        projection::Projection,
+        store::{self, Store, baseline::Baseline, cursor},
+        transaction::{self, Failed},
+    },
+};
+
+use super::{Stop, report::Difference};
+use crate::failure::Failure;
+
+/// A temporary directory, gone with this value.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// Within another one, or where the system makes them.
+    pub fn within(parent: Option<&Path>) -> Result<Self, Failure> {
+        let parent = parent.map_or_else(env::temp_dir, Path::to_owned);
+        let path = parent.join(format!("counterfoil-verify-{}", uuid::Uuid::new_v4()));
+        fs::create_dir(&path)
+            .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+        Ok(Directory(path))
+    }
+
+    /// Where the database is made.
+    pub fn database(&self) -> PathBuf {
+        self.0.join("scratch.db")
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the projection is made again from.
+pub enum Base {
+    /// It is not.
+    None,
+    /// Nothing.
+    Empty {
+        /// Where.
+        path: PathBuf,
+        /// What.
+        projection: Box<dyn Projection>,
+    },
+    /// A snapshot.
+    Snapshot {
+        /// The snapshot itself.
+        path: PathBuf,
+        /// What.
+        projection: Box<dyn Projection>,
+    },
+}
+
+/// The database that is made.
+pub struct Scratch {
+    store: Store,
+    /// What makes it.
+    pub projection: Box<dyn Projection>,
+    cursor: Option<Cursor>,
+}
+
+impl Scratch {
+    /// Begins with the base. None: there is none.
+    pub fn begin(base: Base, log: &str, start: Cursor) -> Result<Option<Self>, Stop> {
+        let (path, projection, from_snapshot) = match base {
+            Base::None => return Ok(None),
+            Base::Empty { path, projection } => (path, projection, false),
+            Base::Snapshot { path, projection } => (path, projection, true),
+        };
+        let failed = |error: &dyn std::fmt::Display| {
+            let what = if from_snapshot { "the snapshot" } else { "the scratch database" };
+            Failure::Runtime(format!("{what} cannot be used: {error}"))
+        };
+        let store = store::open(&path, log, &*projection).map_err(|error| failed(&error))?;
+        // It is thrown away whatever happens.
+        store.connection.pragma_update(None, "synchronous", "OFF")?;
+        // A snapshot may have been made in an ancestor of the log.
+        let rename = "UPDATE counterfoil_cursor SET log_id = ?1";
+        store.connection.execute(rename, [start.log_id.to_string()])?;
+        let cursor = cursor::read(&store.connection, log)?;
+        Ok(Some(Scratch { store, projection, cursor }))
+    }
+
+    /// What is applied; -1: nothing.
+    pub fn last(&self) -> Sequence {
+        self.cursor.map_or(-1, |cursor| cursor.sequence)
+    }
+
+    /// Holds its chain against the log's where both are at the same sequence.
+    pub fn agrees(&self, log: &Cursor) -> Result<(), Difference> {
+        match self.cursor {
+            Some(ours) if ours.sequence == log.sequence && ours.chain != log.chain => {
+                let place = format!("the snapshot at sequence {}", log.sequence);
+                Err(Difference::new(place, "the chain of the publisher's log", "another one"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Applies events that follow, each with the cursor after it.
+    pub fn apply(&mut self, steps: Vec<Step>) -> Result<(), Stop> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let cursor = self.cursor.as_ref();
+        match transaction::commit(&self.store, &*self.projection, cursor, &steps) {
+            Ok(committed) => self.cursor = committed.cursor.or(self.cursor),
+            // Which of them it is shows when each is applied alone.
+            Err(Failed::Event(_)) if steps.len() > 1 => {
+                return steps.into_iter().try_for_each(|step| self.apply(vec![step]));
+            }
+            Err(Failed::Event(why)) => {
+                let place = format!("the projection, event {}", steps[0].event().sequence);
+                let found = format!("that it cannot be: {}", why.said());
+                return Err(Difference::new(place, "that it can be applied", found).into());
+            }
+            Err(failed) => {
+                let why = format!("the scratch database cannot be written: {failed:?}");
+                return Err(Failure::Runtime(why).into());
+            }
+        }
+        self.store.after_commit()?;
+        Ok(())
+    }
+
+    /// Its tables.
+    pub fn tables(&self) -> &rusqlite::Connection {
+        &self.store.connection
+    }
+
+    /// Where its ledger begins.
+    pub fn baseline(&self) -> Result<Baseline, Stop> {
+        Ok(Baseline::read(&self.store.connection)?)
+    }
+}
