@@ -119,6 +119,8 @@ pub const SNAPSHOT_DISK_STEPS: usize = 2;
 pub const MAX_SNAPSHOT_OFFERS: usize = 64;
 /// A transfer whose other end is silent for so long is ended.
 pub const SNAPSHOT_SILENCE: Duration = Duration::from_secs(60);
+/// An upload that has stood still for so long makes room for others.
+pub const SNAPSHOT_REST: Duration = Duration::from_secs(10 * 60);
 /// An upload that has stood still for so long is given up, and its bytes are removed.
 pub const SNAPSHOT_OFFER_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -175,6 +177,9 @@ const _: () = {
     assert!(MAX_FRAME_BYTES <= MAX_MESSAGE_BYTES);
     assert!(MAX_SNAPSHOT_CHUNK_BYTES < MAX_MESSAGE_BYTES);
     assert!(SNAPSHOT_CHUNK_BYTES <= MAX_SNAPSHOT_CHUNK_BYTES);
+    // A silent upload is ended before it counts as standing still.
+    assert!(SNAPSHOT_SILENCE.as_secs() < SNAPSHOT_REST.as_secs());
+    assert!(SNAPSHOT_REST.as_secs() < SNAPSHOT_OFFER_LIFE.as_secs());
     assert!(MAX_SNAPSHOT_CHUNK_BYTES as u64 <= SNAPSHOT_STEP_BYTES);
     // A transfer is also a call; most of them remain.
     assert!(MAX_SNAPSHOT_TRANSFERS <= MAX_CALLS / 4);

@@ -22,3 +22,6 @@ pub mod upload;
 pub use files::{check, copy};
 pub use offer::Bounds;
 pub use store::Snapshots;
+
+#[cfg(test)]
+mod tests;

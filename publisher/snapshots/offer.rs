@@ -26,6 +26,17 @@ pub enum Standing {
     Elsewhere,
 }
 
+/// How much of a snapshot is here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// All of it.
+    Whole,
+    /// It is being uploaded.
+    Coming,
+    /// Its upload has not begun, or has stood still, for a while.
+    Resting,
+}
+
 /// What is held of one snapshot.
 #[derive(Debug, Clone)]
 pub struct Held<'a> {
@@ -35,8 +46,8 @@ pub struct Held<'a> {
     pub announced: Option<&'a Snapshot>,
     /// Bytes that are set aside for it.
     pub bytes: u64,
-    /// Whether all of them are there.
-    pub whole: bool,
+    /// How much of it is here.
+    pub state: State,
     /// Whether a receiver could go on from it.
     pub standing: Standing,
 }
@@ -44,14 +55,16 @@ pub struct Held<'a> {
 impl Held<'_> {
     /// What was announced, of one that can be installed.
     fn usable(&self) -> Option<&Snapshot> {
-        self.announced.filter(|_| self.whole && self.standing == Standing::Usable)
+        let whole = self.state == State::Whole && self.standing == Standing::Usable;
+        self.announced.filter(|_| whole)
     }
 }
 
 /// Which of those held have to go so that an offered snapshot fits, in the order in which
 /// they go: first what is of no use, then older ones of the same projection, then older
-/// ones of others, at last the newest of the same projection, if the offered one is newer.
-/// The newest of another projection stays, and so does what is being uploaded.
+/// ones of others, then uploads that stand still, at last the newest of the same
+/// projection, if the offered one is newer. The newest of another projection stays, and so
+/// does what is being uploaded.
 ///
 /// # Errors
 /// SNAPSHOT_TOO_LARGE; WRONG_STATE where it would go again at once.
@@ -102,15 +115,17 @@ fn rank(other: &Held<'_>, offered: &Snapshot, held: &[Held<'_>]) -> Option<u8> {
     if other.standing != Standing::Usable {
         return Some(0);
     }
-    if !other.whole {
-        return None;
+    match other.state {
+        State::Whole => {}
+        State::Coming => return None,
+        State::Resting => return Some(3),
     }
     let newest = of_projection(held, announced).map(Snapshot::age_order).max();
     let is_newest = Some(announced.age_order()) == newest;
     match (announced.same_projection(offered), is_newest) {
         (true, false) => Some(1),
         (false, false) => Some(2),
-        (true, true) if announced.age_order() < offered.age_order() => Some(3),
+        (true, true) if announced.age_order() < offered.age_order() => Some(4),
         (_, true) => None,
     }
 }
@@ -155,6 +170,7 @@ mod tests {
 
     use super::{
         Standing::{Elsewhere, Expired, Usable},
+        State::{Coming, Resting, Whole},
         *,
     };
     use crate::proto::chain::Cursor;
@@ -180,12 +196,12 @@ mod tests {
         }
     }
 
-    fn held(snapshot: &Snapshot, whole: bool, standing: Standing) -> Held<'_> {
+    fn held(snapshot: &Snapshot, state: State, standing: Standing) -> Held<'_> {
         Held {
             id: snapshot.id,
             announced: Some(snapshot),
             bytes: snapshot.size_bytes,
-            whole,
+            state,
             standing,
         }
     }
@@ -194,12 +210,13 @@ mod tests {
     fn room_is_made_by_the_rule() {
         let [a1, a2, a3] = [1, 2, 3].map(|n| snapshot("a", n, 30));
         let [b4, b5] = [4, 5].map(|n| snapshot("b", n, 30));
-        let whole = |snapshot| held(snapshot, true, Usable);
-        let coming = |snapshot| held(snapshot, false, Usable);
+        let whole = |snapshot| held(snapshot, Whole, Usable);
+        let coming = |snapshot| held(snapshot, Coming, Usable);
         let stray = Held { announced: None, ..coming(&b5) };
         let a = |n, bytes| snapshot("a", n, bytes);
         // (case, what is held, what is offered, what goes; none: too large)
-        let cases: [(&str, Vec<Held<'_>>, Snapshot, Option<&[u8]>); 17] = [
+        type Case<'a> = (&'a str, Vec<Held<'a>>, Snapshot, Option<&'a [u8]>);
+        let cases: [Case<'_>; 19] = [
             ("nothing is held", vec![], a(9, 100), Some(&[])),
             ("larger than all", vec![], a(9, 101), None),
             ("it fits beside", vec![whole(&a1), whole(&a2)], a(9, 40), Some(&[])),
@@ -224,7 +241,7 @@ mod tests {
             ),
             (
                 "what is of no use goes first",
-                vec![whole(&a1), held(&a2, true, Expired), held(&b4, true, Elsewhere)],
+                vec![whole(&a1), held(&a2, Whole, Expired), held(&b4, Whole, Elsewhere)],
                 a(9, 70),
                 Some(&[2, 4]),
             ),
@@ -232,8 +249,20 @@ mod tests {
             ("what is being uploaded stays", vec![coming(&a1), coming(&b4)], a(9, 50), None),
             (
                 "but for one that nothing can follow",
-                vec![held(&a1, false, Expired), coming(&b4)],
+                vec![held(&a1, Coming, Expired), coming(&b4)],
                 a(9, 50),
+                Some(&[1]),
+            ),
+            (
+                "one that stands still goes before the last whole one",
+                vec![whole(&a1), held(&a2, Resting, Usable)],
+                a(9, 70),
+                Some(&[2]),
+            ),
+            (
+                "but after older ones",
+                vec![whole(&a1), whole(&a2), held(&b4, Resting, Usable)],
+                a(9, 20),
                 Some(&[1]),
             ),
             ("itself is no obstacle", vec![coming(&a3)], a(3, 100), Some(&[])),
@@ -255,11 +284,11 @@ mod tests {
     #[test]
     fn one_that_would_go_at_once_is_not_taken() {
         let [a1, a2, a3] = [1, 2, 3].map(|n| snapshot("a", n, 10));
-        let both = [held(&a2, true, Usable), held(&a3, true, Usable)];
+        let both = [held(&a2, Whole, Usable), held(&a3, Whole, Usable)];
         let refusal = admit(&BOUNDS, &a1, &both).expect_err("not needed");
         assert_eq!(refusal.reason, Reason::WrongState);
         for standing in [Expired, Elsewhere] {
-            let one = [held(&a2, true, Usable), held(&a3, true, standing)];
+            let one = [held(&a2, Whole, Usable), held(&a3, Whole, standing)];
             assert_eq!(admit(&BOUNDS, &a1, &one), Ok(vec![]));
         }
         let other = Snapshot { projection_version: 2, ..a1 };
@@ -270,12 +299,12 @@ mod tests {
     fn the_newest_few_of_each_projection_stay() {
         let [a1, a2, a3] = [1, 2, 3].map(|n| snapshot("a", n, 10));
         let b4 = snapshot("b", 4, 10);
-        let whole = |snapshot| held(snapshot, true, Usable);
+        let whole = |snapshot| held(snapshot, Whole, Usable);
         let all = [whole(&a2), whole(&b4), whole(&a3), whole(&a1)];
         assert_eq!(surplus(&BOUNDS, &a3, &all), [id(1)]);
         assert_eq!(surplus(&BOUNDS, &b4, &all), []);
         assert_eq!(surplus(&Bounds { keep: 1, ..BOUNDS }, &a3, &all), [id(2), id(1)]);
-        let coming = [held(&a1, false, Usable), whole(&a2), whole(&a3)];
+        let coming = [held(&a1, Coming, Usable), whole(&a2), whole(&a3)];
         assert_eq!(surplus(&BOUNDS, &a3, &coming), [], "what comes is not counted yet");
     }
 }

@@ -6,6 +6,7 @@ use std::{
     io,
     os::unix::fs::FileExt as _,
     path::PathBuf,
+    time::{Duration, Instant},
 };
 
 use sha2::{Digest as _, Sha256};
@@ -63,6 +64,8 @@ pub struct Part {
     path: PathBuf,
     /// Who holds a lower one has been ended.
     turn: u64,
+    /// When bytes, or who sends them, came last.
+    touched: Instant,
     open: Option<Open>,
 }
 
@@ -81,7 +84,7 @@ struct Open {
 impl Part {
     /// One at a path, where there may be bytes already.
     pub fn at(path: PathBuf) -> Self {
-        Part { path, turn: 0, open: None }
+        Part { path, turn: 0, touched: Instant::now(), open: None }
     }
 
     /// Bytes that are here.
@@ -102,7 +105,13 @@ impl Part {
     /// Ends whoever writes, and returns the turn of who writes next.
     pub fn end_turns(&mut self) -> u64 {
         self.turn += 1;
+        self.touched = Instant::now();
         self.turn
+    }
+
+    /// How long it has stood still.
+    pub fn rest(&self) -> Duration {
+        self.touched.elapsed()
     }
 
     /// One step of reading again what a process before this one has left. Says whether
@@ -182,6 +191,7 @@ impl Part {
 
     fn turn_of(&mut self, turn: u64) -> Result<&mut Open, PartError> {
         self.is_turn(turn)?;
+        self.touched = Instant::now();
         match &mut self.open {
             Some(open) => Ok(open),
             none => {

@@ -44,7 +44,7 @@ impl Service {
     }
 
     /// A place among the transfers.
-    fn transfer(&self) -> Result<Transfer, Refusal> {
+    pub(super) fn transfer(&self) -> Result<Transfer, Refusal> {
         let place = Arc::clone(&self.transfers).try_acquire_owned().map_err(|_| {
             Refusal::new(
                 Reason::StreamsFull,

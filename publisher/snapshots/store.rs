@@ -1,12 +1,12 @@
 //! The snapshots of one log: those that are whole, and those that are coming. Blocking.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     fs::File,
     io,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
 };
 
 use super::{
@@ -19,7 +19,7 @@ use crate::{
     proto::{
         chain::Cursor,
         crash,
-        limits::{MAX_SNAPSHOT_OFFERS, SNAPSHOT_OFFER_LIFE},
+        limits::{MAX_SNAPSHOT_OFFERS, SNAPSHOT_OFFER_LIFE, SNAPSHOT_REST},
         refusal::{Reason, Refusal},
         snapshot::{Snapshot, SnapshotId},
     },
@@ -53,13 +53,12 @@ struct State {
 struct Coming {
     announced: Option<Snapshot>,
     part: Arc<Mutex<Part>>,
-    touched: Instant,
 }
 
 impl Coming {
     fn of(files: &Files, id: SnapshotId) -> Self {
         let part = Arc::new(Mutex::new(Part::at(files.part(id))));
-        Coming { announced: None, part, touched: Instant::now() }
+        Coming { announced: None, part }
     }
 }
 
@@ -112,7 +111,7 @@ impl Snapshots {
             .filter(|snapshot| standing(&snapshot.cursor, reader) == Standing::Usable)
             .cloned()
             .collect();
-        usable.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.age_order()));
+        usable.sort_by_key(|snapshot| Reverse(snapshot.age_order()));
         usable
     }
 
@@ -165,7 +164,6 @@ impl Snapshots {
         }
         let coming = state.coming.entry(id).or_insert_with(|| Coming::of(&self.0.files, id));
         coming.announced = Some(snapshot);
-        coming.touched = Instant::now();
         Ok(Offer::From(here))
     }
 
@@ -185,8 +183,7 @@ impl Snapshots {
             self.drop_one(&mut state, other);
             crash::point(crash::PUBLISHER_AFTER_SNAPSHOT_DROP);
         }
-        let Some(coming) = state.coming.get_mut(&id) else { return Err(not_offered()) };
-        coming.touched = Instant::now();
+        let Some(coming) = state.coming.get(&id) else { return Err(not_offered()) };
         self.0.files.make().map_err(|error| PartError::before(error).refusal(&snapshot))?;
         let part = Arc::clone(&coming.part);
         let turn = locked(&part).end_turns();
@@ -263,7 +260,7 @@ impl Snapshots {
         let expired = |snapshot: &Snapshot| standing(&snapshot.cursor, reader) == Standing::Expired;
         let whole = state.whole.values().filter(|snapshot| expired(snapshot));
         let coming = state.coming.iter().filter(|(_, coming)| {
-            coming.touched.elapsed() >= SNAPSHOT_OFFER_LIFE
+            locked(&coming.part).rest() >= SNAPSHOT_OFFER_LIFE
                 || coming.announced.as_ref().is_some_and(expired)
         });
         let gone: Vec<_> =
@@ -280,7 +277,7 @@ impl Snapshots {
         let replaced =
             |other: &Snapshot| other.receiver == offered.receiver && other.same_projection(offered);
         let mut others: Vec<_> = state.coming.iter().filter(|(id, _)| **id != offered.id).collect();
-        others.sort_by_key(|(_, coming)| coming.touched);
+        others.sort_by_key(|(_, coming)| Reverse(locked(&coming.part).rest()));
         let over = (others.len() + 1).saturating_sub(MAX_SNAPSHOT_OFFERS);
         let gone: Vec<_> = others
             .iter()
@@ -311,21 +308,26 @@ impl State {
             id: snapshot.id,
             announced: Some(snapshot),
             bytes: snapshot.size_bytes,
-            whole: true,
+            state: offer::State::Whole,
             standing: standing(&snapshot.cursor, reader),
         });
-        let coming = self.coming.iter().map(|(id, coming)| Held {
-            id: *id,
-            announced: coming.announced.as_ref(),
-            bytes: match &coming.announced {
-                Some(snapshot) => snapshot.size_bytes,
-                None => locked(&coming.part).length().unwrap_or(0),
-            },
-            whole: false,
-            standing: coming
-                .announced
-                .as_ref()
-                .map_or(Standing::Elsewhere, |snapshot| standing(&snapshot.cursor, reader)),
+        let coming = self.coming.iter().map(|(id, coming)| {
+            let part = locked(&coming.part);
+            let announced = coming.announced.as_ref();
+            Held {
+                id: *id,
+                announced,
+                bytes: match announced {
+                    Some(snapshot) => snapshot.size_bytes,
+                    None => part.length().unwrap_or(0),
+                },
+                state: match part.rest() < SNAPSHOT_REST {
+                    true => offer::State::Coming,
+                    false => offer::State::Resting,
+                },
+                standing: announced
+                    .map_or(Standing::Elsewhere, |snapshot| standing(&snapshot.cursor, reader)),
+            }
         });
         whole.chain(coming).collect()
     }

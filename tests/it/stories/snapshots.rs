@@ -37,7 +37,7 @@ async fn one_is_uploaded_in_pieces_listed_and_downloaded() {
     assert!(snapshots.list().await.is_empty(), "an offer is no snapshot");
     let stored = snapshots.upload(&snapshot, &content, 0, 99_991).await.expect("stored");
     assert_eq!(stored.snapshot.as_ref(), Some(&snapshot));
-    assert_eq!(snapshots.list().await, [snapshot.clone()]);
+    assert_eq!(snapshots.list().await, std::slice::from_ref(&snapshot));
     assert_eq!(publisher.log().await.snapshot.as_ref(), Some(&places[1]));
     for from in [0, 1, 262_143, 262_145, content.size - 1, content.size] {
         snapshots.downloads(&snapshot, &content, from).await.expect("whole");
@@ -51,7 +51,7 @@ async fn one_is_uploaded_in_pieces_listed_and_downloaded() {
 
     let publisher = publisher.restart();
     let snapshots = Snapshots::of(&publisher);
-    assert_eq!(snapshots.list().await, [snapshot.clone()]);
+    assert_eq!(snapshots.places().await, [1]);
     assert!(snapshots.offer(&snapshot).await.expect("an offer").stored);
     snapshots.downloads(&snapshot, &content, 0).await.expect("whole");
     let (part, whole) = files(&publisher, &snapshot);
