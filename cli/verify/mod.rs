@@ -174,8 +174,9 @@ async fn base(
         return Ok(Base::None);
     };
     publisher.download(&snapshot, &path).await?;
-    report.rebuilt_from = snapshot.cursor.and_then(|cursor| cursor.sequence);
-    Ok(Base::Snapshot { path, projection })
+    let at = snapshot.cursor.and_then(|cursor| cursor.sequence).unwrap_or(-1);
+    report.rebuilt_from = Some(at);
+    Ok(Base::Snapshot { path, projection, at })
 }
 
 fn projection(moment: &Moment) -> Option<Box<dyn Projection>> {

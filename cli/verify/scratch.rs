@@ -60,6 +60,8 @@ pub enum Base {
         path: PathBuf,
         /// What.
         projection: Box<dyn Projection>,
+        /// Where it is said to be.
+        at: Sequence,
     },
 }
 
@@ -74,13 +76,13 @@ pub struct Scratch {
 impl Scratch {
     /// Begins with the base. None: there is none.
     pub fn begin(base: Base, log: &str, start: Cursor) -> Result<Option<Self>, Stop> {
-        let (path, projection, from_snapshot) = match base {
+        let (path, projection, at) = match base {
             Base::None => return Ok(None),
-            Base::Empty { path, projection } => (path, projection, false),
-            Base::Snapshot { path, projection } => (path, projection, true),
+            Base::Empty { path, projection } => (path, projection, -1),
+            Base::Snapshot { path, projection, at } => (path, projection, at),
         };
         let failed = |error: &dyn std::fmt::Display| {
-            let what = if from_snapshot { "the snapshot" } else { "the scratch database" };
+            let what = if at < 0 { "the scratch database" } else { "the snapshot" };
             Failure::Runtime(format!("{what} cannot be used: {error}"))
         };
         let store = store::open(&path, log, &*projection).map_err(|error| failed(&error))?;
@@ -90,7 +92,13 @@ impl Scratch {
         let rename = "UPDATE counterfoil_cursor SET log_id = ?1";
         store.connection.execute(rename, [start.log_id.to_string()])?;
         let cursor = cursor::read(&store.connection, log)?;
-        Ok(Some(Scratch { store, projection, cursor }))
+        let scratch = Scratch { store, projection, cursor };
+        if scratch.last() != at {
+            let expected = format!("a database at sequence {at}, as it was offered");
+            let found = format!("one at {}", scratch.last());
+            return Err(Difference::new("the publisher's snapshot", expected, found).into());
+        }
+        Ok(Some(scratch))
     }
 
     /// What is applied; -1: nothing.
@@ -102,7 +110,7 @@ impl Scratch {
     pub fn agrees(&self, log: &Cursor) -> Result<(), Difference> {
         match self.cursor {
             Some(ours) if ours.sequence == log.sequence && ours.chain != log.chain => {
-                let place = format!("the snapshot at sequence {}", log.sequence);
+                let place = format!("the publisher's snapshot at sequence {}", log.sequence);
                 Err(Difference::new(place, "the chain of the publisher's log", "another one"))
             }
             _ => Ok(()),

@@ -3,22 +3,26 @@
 
 use std::path::Path;
 
+use bytes::Bytes;
 use counterfoil::proto::{
     crash::RECEIVER_AFTER_COMMIT,
-    pb::{Event, ReplayRequest},
+    pb::{Cursor, Event, ReplayRequest, Snapshot},
 };
 use rusqlite::Connection;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 
 use crate::harness::{
     chance::Chance,
     events::{adjusted, adjustments, blob, event, reserved},
     fake_publisher::{FakePublisher, History, Step, after},
+    ledger,
     pair::{Pair, directory},
     process::Ended,
     producer::{Producer, stop_all},
     publisher::Publisher,
     receiver::Receiver,
+    snapshot::Snapshots,
     tools::counterfoil,
     wait::wait_until,
 };
@@ -258,6 +262,97 @@ async fn each_kind_of_damage_is_found_and_named() {
         }
     }
     equal(&url, &db);
+}
+
+/// Uploads a copy of a database as it is now, as one at this cursor.
+async fn stores_snapshot(publisher: &Publisher, db: &Path, cursor: &Cursor) {
+    let copy = db.with_extension("copy");
+    let _ = std::fs::remove_file(&copy);
+    let vacuum = "VACUUM INTO ?1";
+    let made = ledger::open(db).execute(vacuum, [copy.to_str().expect("UTF-8")]);
+    made.expect("a copy");
+    let bytes = Bytes::from(std::fs::read(&copy).expect("readable"));
+    let snapshot = Snapshot {
+        cursor: Some(cursor.clone()),
+        projection: "inventory".into(),
+        projection_version: Some(1),
+        schema_digest: Bytes::from_static(&[1; 32]),
+        size_bytes: Some(bytes.len() as i64),
+        sha256: Bytes::copy_from_slice(&Sha256::digest(&bytes)),
+        receiver: "receiver".into(),
+        create_time: Some(Default::default()),
+        ..Default::default()
+    };
+    let snapshots = Snapshots::of(publisher);
+    let offset = snapshots.offset(&snapshot).await as usize;
+    let upload = snapshots.open_upload(&snapshot);
+    for from in (offset..bytes.len()).step_by(1 << 20) {
+        let to = bytes.len().min(from + (1 << 20));
+        upload.piece(from as u64, bytes.slice(from..to)).await;
+    }
+    upload.answer().await.expect("stored");
+}
+
+/// A log that no longer starts at 0, and a ledger that is pruned: the tables are made again
+/// from the oldest snapshot that the log goes on from.
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_truncated_log_a_snapshot_is_what_the_tables_are_made_again_from() {
+    let mut pair = Pair::with(|publisher| {
+        publisher.config("[logs.main]\nmax_events = 50\nsegment_bytes = 4096\n")
+    });
+    let keeping = pair.receiver.successor().arg("--keep-ledger=retained");
+    assert_eq!(pair.receiver.terminate().code(), Some(0));
+    pair.receiver = keeping.start();
+    let (url, db) = (pair.publisher.url(), pair.receiver.db().to_owned());
+    for round in ["k", "l", "m"] {
+        pair.carries(adjustments(round, 39)).await;
+        pair.carries(vec![reserved(&format!("r-{round}"), "item-1", "t", 1, 0)]).await;
+    }
+    let acked = async || pair.publisher.acked("receiver").await.expect("acknowledged");
+    let early = acked().await;
+    stores_snapshot(&pair.publisher, &db, &early).await;
+    pair.carries(adjustments("n", 10)).await;
+    stores_snapshot(&pair.publisher, &db, &acked().await).await;
+    pair.carries(adjustments("o", 20)).await;
+    wait_until("the ledger is pruned", async || {
+        (pair.receiver.status().await.ledger_from_sequence == Some(100)).then_some(())
+    })
+    .await;
+    let report = equal(&url, &db);
+    assert_eq!(report["rebuiltFrom"], 119, "{report}");
+    assert_eq!(report["events"], serde_json::json!({"from": 100, "last": 149}));
+    assert_eq!(report["ledger"], serde_json::json!({"from": 100, "rows": 50}));
+    assert_eq!(
+        (&report["outcomes"]["APPLIED"], &report["outcomes"]["REJECTED"]),
+        (&147.into(), &3.into())
+    );
+
+    change(&db, "UPDATE stock SET version = version + 1 WHERE item = 'item-3'");
+    different(&url, &db, &["table stock, item \"item-3\"", "version"]);
+    change(&db, "UPDATE stock SET version = version - 1 WHERE item = 'item-3'");
+    let counts =
+        "UPDATE counterfoil_meta SET value = '{\"APPLIED\":100}' WHERE name = 'ledger_counts'";
+    change(&db, counts);
+    different(&url, &db, &["all that is APPLIED", "expected 147", "found 149"]);
+    change(&db, "UPDATE counterfoil_meta SET value = '100' WHERE name = 'ledger_chain'");
+    let unreadable = verify(&url, &db, &[]);
+    assert_eq!(unreadable.code(), Some(1), "{unreadable:?}");
+}
+
+/// A snapshot that is not what it was offered as.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_something_else_is_found_out() {
+    let pair = Pair::with(|publisher| {
+        publisher.config("[logs.main]\nmax_events = 50\nsegment_bytes = 4096\n")
+    });
+    for round in ["k", "l", "m"] {
+        pair.carries(adjustments(round, 30)).await;
+    }
+    let cursor = pair.publisher.acked("receiver").await.expect("acknowledged");
+    let other = mixed().await;
+    stores_snapshot(&pair.publisher, other.receiver.db(), &cursor).await;
+    let parts = ["the publisher's snapshot", "at sequence 89", "one at 6"];
+    different(&pair.publisher.url(), pair.receiver.db(), &parts);
 }
 
 /// The database of a receiver of another publisher, which has the same log by name.
