@@ -25,7 +25,7 @@ use counterfoil::{
         log::{Entry, EventLog as _, memory::MemoryLog, segment},
         oldest::Oldest,
         receipts::{self, Receipts},
-        retention::{Limits, WhenFull},
+        retention::{Hold, Limits, OnAhead, WhenFull},
     },
 };
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
@@ -129,6 +129,9 @@ fn groups(criterion: &mut Criterion) {
         when_full: WhenFull::DropOldest,
         key_window: Duration::from_secs(86_400),
         max_untimed_keys: 1_000_000,
+        hold_for_receivers: false,
+        hold_lease: Duration::from_secs(86_400),
+        on_ahead: OnAhead::Alarm,
     };
     let receipts = receipts::look(&shared);
     let ground = Ground {
@@ -136,7 +139,8 @@ fn groups(criterion: &mut Criterion) {
         log: &*reader,
         limits: &limits,
         halt: &halt,
-        acknowledged: (0, Vec::new()),
+        hold: &Hold::NOTHING,
+        suspect: None,
         now_ms: NOW.unix_millis(),
     };
     let mut group = criterion.benchmark_group("group, 100 B");

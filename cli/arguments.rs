@@ -29,6 +29,8 @@ pub enum Command {
     Receipt(Receipt),
     /// Show the snapshots that a publisher keeps of its receivers' databases
     Snapshots(Snapshots),
+    /// Let a publisher forget a receiver that is gone for good
+    RemoveReceiver(RemoveReceiver),
     /// Ask a service whether it is serving: exit code 0 if so, else 1
     Health(Health),
     /// Run the pair on example data, kill the receiver on the way, compare totals
@@ -187,6 +189,23 @@ pub struct Verify {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Let a publisher forget a receiver that is gone for good.
+///
+/// It holds no events any more, and what it has reported is not told any more. One that
+/// comes back under the name is a new one. Refused while it is connected.
+#[derive(Debug, Clone, Args)]
+#[command(verbatim_doc_comment)]
+pub struct RemoveReceiver {
+    /// Where it is known.
+    #[command(flatten)]
+    pub source: Source,
+    /// The receiver's name
+    pub name: String,
+    /// The same name again
+    #[arg(long, value_name = "NAME")]
+    pub confirm: String,
 }
 
 /// Ask a service whether it is serving.

@@ -7,6 +7,7 @@ use counterfoil::{
     proto::{
         limits::MAX_MESSAGE_BYTES,
         pb::{
+            publisher_admin_service_client::PublisherAdminServiceClient,
             publisher_service_client::PublisherServiceClient,
             receiver_service_client::ReceiverServiceClient,
             snapshot_service_client::SnapshotServiceClient,
@@ -27,6 +28,14 @@ const CALL: Duration = Duration::from_secs(10);
 /// [`Failure::Usage`] for text that is no URL.
 pub fn publisher(url: &str) -> Result<PublisherServiceClient<Channel>, Failure> {
     Ok(PublisherServiceClient::new(channel(url)?).max_decoding_message_size(MAX_MESSAGE_BYTES))
+}
+
+/// A client of what a person changes at the publisher at `url`, likewise.
+///
+/// # Errors
+/// [`Failure::Usage`] for text that is no URL.
+pub fn publisher_admin(url: &str) -> Result<PublisherAdminServiceClient<Channel>, Failure> {
+    Ok(PublisherAdminServiceClient::new(channel(url)?))
 }
 
 /// A client of the receiver at `url`, likewise.

@@ -14,6 +14,7 @@ mod output;
 mod process;
 mod publish;
 mod receipt;
+mod remove_receiver;
 mod snapshots;
 mod status;
 mod tail;
@@ -38,6 +39,7 @@ async fn main() -> ExitCode {
         Command::Status(arguments) => status::run(arguments).await,
         Command::Receipt(arguments) => receipt::run(arguments).await,
         Command::Snapshots(arguments) => snapshots::run(arguments).await,
+        Command::RemoveReceiver(arguments) => remove_receiver::run(arguments).await,
         Command::Health(arguments) => health::run(arguments).await,
         Command::Verify(arguments) => verify::run(arguments).await,
         Command::Bench(arguments) => bench::run(arguments).await,

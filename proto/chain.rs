@@ -39,6 +39,15 @@ pub struct Cursor {
     pub chain: Chain,
 }
 
+/// An incarnation that another one goes on from: the same history up to `last`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ancestor {
+    /// The incarnation.
+    pub log_id: Uuid,
+    /// The last sequence that is the same in both; -1: none.
+    pub last: Sequence,
+}
+
 impl Cursor {
     /// Nothing applied yet.
     pub fn beginning(log_id: Uuid) -> Self {

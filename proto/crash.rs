@@ -36,6 +36,12 @@ pub const PUBLISHER_BEFORE_SNAPSHOT_RENAME: &str = "publisher-before-snapshot-re
 pub const PUBLISHER_AFTER_SNAPSHOT_RENAME: &str = "publisher-after-snapshot-rename";
 /// An old snapshot has made room; the upload that needed it has not been answered.
 pub const PUBLISHER_AFTER_SNAPSHOT_DROP: &str = "publisher-after-snapshot-drop";
+/// What a fork is going to do is on stable storage, and nothing of it has been done.
+pub const PUBLISHER_AFTER_FORK_INTENT: &str = "publisher-after-fork-intent";
+/// Some of the events that stand for lost ones are on stable storage.
+pub const PUBLISHER_AFTER_FORK_EVENTS: &str = "publisher-after-fork-events";
+/// The log has its new identity; what the fork was going to do still stands.
+pub const PUBLISHER_AFTER_FORK_IDENTITY: &str = "publisher-after-fork-identity";
 /// The effects of a batch are in the transaction, which is not committed.
 pub const RECEIVER_BEFORE_COMMIT: &str = "receiver-before-commit";
 /// The transaction is committed; no ack has left.
@@ -73,6 +79,10 @@ pub const PUBLISHER_SNAPSHOTS: [&str; 4] = [
     PUBLISHER_AFTER_SNAPSHOT_RENAME,
     PUBLISHER_AFTER_SNAPSHOT_DROP,
 ];
+
+/// Those of a fork, in their order.
+pub const FORK: [&str; 3] =
+    [PUBLISHER_AFTER_FORK_INTENT, PUBLISHER_AFTER_FORK_EVENTS, PUBLISHER_AFTER_FORK_IDENTITY];
 
 /// All of the receiver's, in the order of an event's way.
 pub const RECEIVER: [&str; 4] =

@@ -75,6 +75,12 @@ pub const MAX_UNREPORTED_OUTCOMES: usize = 8 * MAX_ACK_OUTCOMES;
 /// Bytes of their reasons and results.
 pub const MAX_UNREPORTED_BYTES: usize = 2 * MAX_ACK_OUTCOME_BYTES;
 
+/// Receivers that a log remembers to have seen more or other history than it holds; of
+/// more, those that have seen most.
+pub const MAX_SUSPECTS: usize = 64;
+/// Numbers of lost events that one fork stands in for.
+pub const MAX_LOST_EVENTS: i64 = 10_000_000;
+
 /// A Replay frame is closed once it holds this many events.
 pub const FRAME_EVENTS: usize = 512;
 /// A Replay frame is closed once it holds this many bytes of events.

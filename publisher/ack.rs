@@ -1,60 +1,106 @@
-//! The way of an acknowledgement, of what it reports, and of a receiver's session:
-//! decided and made durable by one thread, many at a time, and only then answered.
+//! The receivers of a log as its calls see them: sessions, acknowledgements and what they
+//! report go to one thread, the [keeper](super::keeper), and are answered once they are
+//! durable.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     ops::Range,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
+    clock::Clock,
     halt::{Guard, Halt},
-    log::{Extent, LogReader, ReadError},
+    keeper::{Answered, Change, Keeper, QUEUE, Request},
+    log::{LogReader, ReadError},
     outcomes::{Outcomes, Reader},
     positions::{Position, Positions},
-    resume,
+    retention::{Hold, Limits, Reading},
+    suspects::Suspects,
+    suspicion::Suspicion,
 };
 use crate::proto::{
-    chain::{Chain, Cursor},
+    chain::Cursor,
     event::Sequence,
     outcome::{Outcome, Report, Reported},
     refusal::{Reason, Refusal},
 };
 
-/// Requests that wait for the thread.
-const QUEUE: usize = 1_024;
-
 /// The receivers of one log: what is known of them, and the entrance for changes.
 #[derive(Debug, Clone)]
 pub struct Receivers {
+    log: Arc<str>,
     known: Arc<RwLock<Known>>,
+    suspicion: Arc<Suspicion>,
     outcomes: Reader,
     queue: mpsc::Sender<Request>,
     halt: Arc<Halt>,
+    /// When the process started, by the publisher's clock.
+    started_ms: i64,
 }
 
 /// Whether receipts are held, or are still to come, of any event of a range.
 pub type Held = Box<dyn Fn(Range<Sequence>) -> bool + Send>;
 
-/// Durable positions, each to be watched by the stream of its session.
-type Known = BTreeMap<String, watch::Sender<Position>>;
-
-#[derive(Debug)]
-enum Request {
-    /// A receiver's.
-    Change { name: String, change: Change, answer: oneshot::Sender<Result<Position, Refusal>> },
-    /// The outcomes of an event could not be read.
-    Inspect(Sequence),
+/// What the receivers of a log are kept by.
+pub struct Parts {
+    /// The log's name.
+    pub log: Arc<str>,
+    /// How far each has come.
+    pub positions: Positions,
+    /// Those that have seen other history.
+    pub suspects: Suspects,
+    /// What each has reported.
+    pub outcomes: Outcomes,
+    /// Of which events outcomes are kept.
+    pub held: Held,
+    /// The log.
+    pub reader: Arc<dyn LogReader>,
+    /// Whether it takes writes.
+    pub halt: Arc<Halt>,
+    /// The publisher's clock.
+    pub clock: Arc<Clock>,
 }
 
+/// The receivers that are known.
+pub type Known = BTreeMap<String, Row>;
+
+/// What is known of one receiver.
 #[derive(Debug)]
-enum Change {
-    /// A Replay opens after this cursor, of a process whose last session was this one.
-    Open { cursor: Cursor, last: Option<i64> },
-    /// Everything up to this cursor is committed; none: nothing yet.
-    Ack { session: i64, cursor: Option<Cursor>, report: Option<Report> },
+pub struct Row {
+    /// Its durable position, to be watched by the stream of its session.
+    pub position: watch::Sender<Position>,
+    /// When it was last heard of, milliseconds since the Unix epoch.
+    pub seen_ms: Arc<AtomicI64>,
+}
+
+impl Row {
+    /// Of a durable position.
+    pub fn new(position: Position) -> Self {
+        let seen_ms = Arc::new(AtomicI64::new(position.seen_ms));
+        Row { position: watch::Sender::new(position), seen_ms }
+    }
+
+    /// Whether the stream of its newest session is open.
+    pub fn connected(&self) -> bool {
+        self.position.receiver_count() > 0
+    }
+}
+
+/// A receiver as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receiver {
+    /// How far it has come.
+    pub position: Position,
+    /// Whether the stream of its newest session is open.
+    pub connected: bool,
+    /// When it was last heard of, milliseconds since the Unix epoch; 0: not known.
+    pub seen_ms: i64,
 }
 
 /// A receiver's session, held by its stream. The receiver counts as connected
@@ -64,9 +110,22 @@ pub struct Session {
     number: i64,
     reported: Sequence,
     position: watch::Receiver<Position>,
+    seen_ms: Arc<AtomicI64>,
+    clock: Arc<Clock>,
 }
 
 impl Session {
+    /// A session that begins at a position.
+    pub fn begin(position: &Position, row: &Row, clock: Arc<Clock>) -> Self {
+        Session {
+            number: position.session,
+            reported: position.reported,
+            position: row.position.subscribe(),
+            seen_ms: Arc::clone(&row.seen_ms),
+            clock,
+        }
+    }
+
     /// Its fencing number.
     pub fn number(&self) -> i64 {
         self.number
@@ -90,33 +149,36 @@ impl Session {
     }
 }
 
+impl Drop for Session {
+    /// Its lease begins when it is gone.
+    fn drop(&mut self) {
+        self.seen_ms.store(self.clock.now_ms(), Ordering::Release);
+    }
+}
+
 impl Receivers {
     /// Starts the thread that owns positions and outcomes. It ends with its
     /// entrances.
     ///
     /// # Errors
     /// The operating system's, when there is no thread.
-    pub fn start(
-        positions: Positions,
-        outcomes: Outcomes,
-        held: Held,
-        reader: Arc<dyn LogReader>,
-        halt: Arc<Halt>,
-    ) -> std::io::Result<(Self, std::thread::JoinHandle<()>)> {
-        let known: Known = positions
-            .all()
-            .map(|position| (position.name.clone(), watch::Sender::new(position.clone())))
-            .collect();
-        let known = Arc::new(RwLock::new(known));
+    pub fn start(parts: Parts) -> std::io::Result<(Self, std::thread::JoinHandle<()>)> {
+        let rows = parts.positions.all();
+        let known: Known = rows.map(|row| (row.name.clone(), Row::new(row.clone()))).collect();
         let (sender, queue) = mpsc::channel(QUEUE);
-        let guard = Guard(Arc::clone(&halt));
+        let guard = Guard(Arc::clone(&parts.halt));
+        let suspicion = Suspicion::new(parts.reader.ancestors(), parts.suspects.all());
         let receivers = Receivers {
-            known: Arc::clone(&known),
-            outcomes: outcomes.reader(),
+            log: Arc::clone(&parts.log),
+            known: Arc::new(RwLock::new(known)),
+            suspicion: Arc::new(suspicion),
+            outcomes: parts.outcomes.reader(),
             queue: sender,
-            halt: Arc::clone(&halt),
+            halt: Arc::clone(&parts.halt),
+            started_ms: parts.clock.now_ms(),
         };
-        let keeper = Keeper { positions, outcomes, held, known, reader, halt, queue };
+        let (known, suspicion) = (Arc::clone(&receivers.known), Arc::clone(&receivers.suspicion));
+        let keeper = Keeper::new(parts, known, suspicion, queue);
         let thread = std::thread::Builder::new().name("positions".to_owned()).spawn(move || {
             let _guard = guard;
             keeper.run();
@@ -125,7 +187,8 @@ impl Receivers {
     }
 
     /// Begins a session after a cursor and fences the one before, unless the caller's own
-    /// `last` one has been fenced. On return both are on stable storage.
+    /// `last` one has been fenced. On return both are on stable storage, and the receiver
+    /// is under no suspicion any more.
     ///
     /// # Errors
     /// RECEIVER_FENCED, LOG_HALTED, LOG_FULL (the disk), SHUTTING_DOWN.
@@ -135,16 +198,16 @@ impl Receivers {
         cursor: Cursor,
         last: Option<i64>,
     ) -> Result<Session, Refusal> {
-        let position = self.change(name, Change::Open { cursor, last }).await?;
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let row = known.get(name).expect("a row that was answered for is never removed");
-        let Position { session, reported, .. } = position;
-        Ok(Session { number: session, reported, position: row.subscribe() })
+        match self.change(name, Change::Open { cursor, last }).await? {
+            Answered::Opened(session) => Ok(session),
+            Answered::Acked(_) => Err(self.halt.gone()), // an Open is answered with a session
+        }
     }
 
     /// Takes note of what a receiver has committed and of what it reports. On
     /// return both are on stable storage; the answer has the highest cursor of the
-    /// session. What was reported before is not changed.
+    /// session. What was reported before is not changed. A receiver that has seen other
+    /// history is under suspicion from then on.
     ///
     /// # Errors
     /// NOT_FOUND, RECEIVER_FENCED, INVALID_FIELD, LOG_MISMATCH, CURSOR_AHEAD,
@@ -157,21 +220,58 @@ impl Receivers {
         cursor: Option<Cursor>,
         report: Option<Report>,
     ) -> Result<Position, Refusal> {
-        self.change(name, Change::Ack { session, cursor, report }).await
+        match self.change(name, Change::Ack { session, cursor, report }).await? {
+            Answered::Acked(position) => Ok(position),
+            Answered::Opened(_) => Err(self.halt.gone()), // an Ack is answered with a position
+        }
     }
 
-    async fn change(&self, name: &str, change: Change) -> Result<Position, Refusal> {
-        let gone = || self.halt.gone();
+    async fn change(&self, name: &str, change: Change) -> Result<Answered, Refusal> {
+        let name = name.to_owned();
+        self.asks(|answer| Request::Change { name, change, answer }).await?
+    }
+
+    /// Takes note that a receiver was refused since it has seen other history. On return
+    /// that is on stable storage, if it can be.
+    pub async fn suspect(&self, name: &str, reason: Reason, seen: Cursor) {
+        let name = name.to_owned();
+        // Where nobody keeps it any more, the receiver is refused all the same.
+        let _ = self.asks(|done| Request::Suspect { name, reason, seen, done }).await;
+    }
+
+    /// Forgets a receiver, durably.
+    ///
+    /// # Errors
+    /// NOT_FOUND, WRONG_STATE (it is connected), LOG_HALTED, LOG_FULL (the disk),
+    /// SHUTTING_DOWN.
+    pub async fn remove(&self, name: &str) -> Result<(), Refusal> {
+        let name = name.to_owned();
+        self.asks(|answer| Request::Remove { name, answer }).await?
+    }
+
+    async fn asks<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> Request,
+    ) -> Result<T, Refusal> {
         let (answer, answered) = oneshot::channel();
-        let request = Request::Change { name: name.to_owned(), change, answer };
-        self.queue.send(request).await.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
+        self.queue.send(request(answer)).await.map_err(|_| self.halt.gone())?;
+        answered.await.map_err(|_| self.halt.gone())
     }
 
-    /// All receivers: position, and whether the newest session's stream is open.
-    pub fn all(&self) -> Vec<(Position, bool)> {
+    /// All receivers, by name.
+    pub fn all(&self) -> Vec<Receiver> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.values().map(|row| (row.borrow().clone(), row.receiver_count() > 0)).collect()
+        let shown = |row: &Row| Receiver {
+            position: row.position.borrow().clone(),
+            connected: row.connected(),
+            seen_ms: row.seen_ms.load(Ordering::Acquire),
+        };
+        known.values().map(shown).collect()
+    }
+
+    /// Those that have seen other history.
+    pub fn suspicion(&self) -> &Suspicion {
+        &self.suspicion
     }
 
     /// What each receiver that has reported so far did with an event, by name.
@@ -182,7 +282,7 @@ impl Receivers {
     pub fn outcomes(&self, sequence: Sequence) -> Result<Vec<(String, Reported)>, ReadError> {
         let names: Vec<String> = {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            let positions = known.values().map(|row| row.borrow());
+            let positions = known.values().map(|row| row.position.borrow());
             positions.filter(|row| row.reported >= sequence).map(|row| row.name.clone()).collect()
         };
         if names.is_empty() {
@@ -205,195 +305,42 @@ impl Receivers {
         Ok(names.into_iter().map(of).collect())
     }
 
-    /// The sequence below which every receiver has acknowledged everything, and
-    /// the receivers that have not acknowledged it; `floor` where none is known.
-    pub fn acknowledged(&self, floor: Sequence) -> (Sequence, Vec<String>) {
+    /// What receivers keep of a log with this floor. The lease of one that is not
+    /// connected starts anew with the process: while that was down, nobody could be heard.
+    pub fn hold(&self, limits: &Limits, floor: Sequence, now_ms: i64) -> Hold {
+        if Hold::needs_no_look(limits) {
+            return Hold::NOTHING;
+        }
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let needs = |row: &watch::Sender<Position>| row.borrow().acked.sequence + 1;
-        let Some(lowest) = known.values().map(needs).min() else { return (floor, Vec::new()) };
-        let holds = |(name, row): (&String, _)| (needs(row) == lowest).then(|| name.clone());
-        (lowest.max(floor), known.iter().filter_map(holds).collect())
-    }
-}
-
-struct Keeper {
-    positions: Positions,
-    outcomes: Outcomes,
-    held: Held,
-    known: Arc<RwLock<Known>>,
-    reader: Arc<dyn LogReader>,
-    halt: Arc<Halt>,
-    queue: mpsc::Receiver<Request>,
-}
-
-impl Keeper {
-    fn run(mut self) {
-        let mut requests = Vec::new();
-        self.outcomes.sweep(&self.held);
-        while self.queue.blocking_recv_many(&mut requests, QUEUE) > 0 {
-            self.settle(requests.drain(..));
-            self.outcomes.sweep(&self.held);
-        }
+        let readings = known.iter().map(|(name, row)| Reading {
+            name,
+            needs: row.position.borrow().acked.sequence + 1,
+            connected: row.connected(),
+            seen_ms: row.seen_ms.load(Ordering::Acquire).max(self.started_ms),
+        });
+        Hold::by(limits, floor, readings, now_ms)
     }
 
-    /// Decides about all that waits, makes the changes durable, and answers. What
-    /// is reported comes before the positions that say up to where; files that are
-    /// damaged go after the positions that say that it is lost.
-    fn settle(&mut self, requests: impl Iterator<Item = Request>) {
-        let mut changed: HashMap<String, Position> = HashMap::new();
-        let mut answers = Vec::new();
-        for request in requests {
-            let (name, change, answer) = match request {
-                Request::Change { name, change, answer } => (name, change, answer),
-                Request::Inspect(sequence) => {
-                    self.outcomes.inspect(sequence);
-                    continue;
-                }
-            };
-            let known = changed.get(&name).or_else(|| self.positions.get(&name)).cloned();
-            let decided = match change {
-                Change::Open { cursor, last } => open(known.as_ref(), &name, cursor, last),
-                Change::Ack { session, cursor, report } => {
-                    self.ack(known.as_ref(), &name, session, cursor, report)
-                }
-            };
-            if let Ok(position) = &decided
-                && known.as_ref() != Some(position)
-            {
-                changed.insert(name, position.clone());
-            }
-            answers.push((answer, decided));
-        }
-        let lost_from = self.outcomes.lost_from();
-        for position in self.positions.all().filter(|_| lost_from.is_some()) {
-            changed.entry(position.name.clone()).or_insert_with(|| position.clone());
-        }
-        let changed: Vec<Position> =
-            changed.into_values().map(|position| position.reported_below(lost_from)).collect();
-        let recorded = self
-            .outcomes
-            .commit()
-            .and_then(|()| self.positions.record(&changed))
-            .map_err(|error| self.halt.judge(&error));
-        if recorded.is_ok() {
-            self.show(&changed);
-            if let Err(error) = self.outcomes.set_aside() {
-                self.halt.judge(&error); // all that was asked for is done
-            }
-        }
-        for (answer, decided) in answers {
-            let position = decided.map(|position| position.reported_below(lost_from));
-            let _ = answer.send(position.and_then(|position| recorded.clone().map(|()| position)));
-        }
-    }
-
-    fn ack(
-        &mut self,
-        known: Option<&Position>,
-        name: &str,
-        session: i64,
-        cursor: Option<Cursor>,
-        report: Option<Report>,
-    ) -> Result<Position, Refusal> {
-        let known = known.ok_or_else(|| unknown(name))?;
-        let extent = self.reader.extent();
-        let chain_at = |sequence| self.reader.chain_at(sequence);
-        let acked = advance(known, session, cursor, &extent, chain_at)?;
-        let reported = match &report {
-            // One that starts higher was made before something was lost.
-            Some(report) if report.after.is_none_or(|after| after <= known.reported) => self
-                .outcomes
-                .add(name, known.reported, report)
-                .map_err(|error| self.halt.judge(&error))?,
-            _ => known.reported,
-        };
-        Ok(Position { acked, reported, ..known.clone() })
-    }
-
-    /// Lets durable positions be seen.
-    fn show(&self, changed: &[Position]) {
-        if changed.is_empty() {
+    /// Says in the logging who needs events that have just been dropped.
+    pub fn tell_overtaken(&self, dropped: Range<Sequence>) {
+        if dropped.is_empty() {
             return;
         }
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        for position in changed {
-            match known.get(&position.name) {
-                Some(row) => drop(row.send_replace(position.clone())),
-                None => {
-                    known.insert(position.name.clone(), watch::Sender::new(position.clone()));
-                }
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        for (name, row) in known.iter() {
+            let needs = row.position.borrow().acked.sequence + 1;
+            if dropped.contains(&needs) {
+                tracing::warn!(
+                    log = &*self.log,
+                    receiver = name,
+                    needs,
+                    floor = dropped.end,
+                    "events were dropped that this receiver has not acknowledged: unless it has \
+                     read them, it needs a resync"
+                );
             }
         }
     }
-}
-
-/// A receiver's position as a Replay opens after a cursor. A database that was put
-/// back does its work again, and reports it again.
-fn open(
-    known: Option<&Position>,
-    name: &str,
-    cursor: Cursor,
-    last: Option<i64>,
-) -> Result<Position, Refusal> {
-    let (session, reported) = known.map_or((0, -1), |known| (known.session, known.reported));
-    match last {
-        // A session above the newest is of a log that was put back: nobody took over.
-        Some(last) if last < session => Err(fenced(name, last, session)),
-        _ => Ok(Position {
-            name: name.to_owned(),
-            session: session + 1,
-            acked: cursor,
-            reported: reported.min(cursor.sequence),
-        }),
-    }
-}
-
-fn unknown(name: &str) -> Refusal {
-    Refusal::new(
-        Reason::NotFound,
-        format!("no receiver {name:?} is known; a Replay under that name makes it known"),
-    )
-}
-
-/// What a receiver has acknowledged after an Ack.
-fn advance(
-    known: &Position,
-    session: i64,
-    cursor: Option<Cursor>,
-    extent: &Extent,
-    chain_at: impl FnOnce(Sequence) -> Result<Chain, ReadError>,
-) -> Result<Cursor, Refusal> {
-    if session < known.session {
-        return Err(fenced(&known.name, session, known.session));
-    }
-    if session > known.session {
-        return Err(Refusal::field(
-            "session",
-            format!("is {session}; the newest session of {:?} is {}", known.name, known.session),
-        ));
-    }
-    let Some(cursor) = cursor else { return Ok(known.acked) };
-    resume::same_log(&cursor, extent)?;
-    resume::not_ahead(&cursor, extent)?;
-    match chain_at(cursor.sequence) {
-        Ok(chain) => resume::same_history(&cursor, &chain)?,
-        // A slow receiver was overtaken while it applied: what it has, it has.
-        Err(ReadError::Truncated { .. }) => {}
-        Err(error) => return Err(resume::failed(&error)),
-    }
-    Ok(if cursor.sequence > known.acked.sequence { cursor } else { known.acked })
-}
-
-/// RECEIVER_FENCED.
-pub fn fenced(name: &str, session: i64, newest: i64) -> Refusal {
-    Refusal::new(
-        Reason::ReceiverFenced,
-        format!(
-            "session {session} of receiver {name:?} has ended: session {newest} has taken over; \
-             run one process for each receiver name"
-        ),
-    )
-    .with("session", newest)
 }
 
 #[cfg(test)]

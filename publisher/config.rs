@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::{
     log::segment,
     payloads::Payloads,
-    retention::{Limits, WhenFull},
+    retention::{Limits, OnAhead, WhenFull},
     snapshots::Bounds,
 };
 use crate::{
@@ -33,6 +33,7 @@ const DEFAULT_KEY_WINDOW: Duration = Duration::from_secs(7 * 86_400);
 const DEFAULT_MAX_UNTIMED_KEYS: u64 = 10_000_000;
 const DEFAULT_KEEP_SNAPSHOTS: u64 = 2;
 const DEFAULT_MAX_SNAPSHOT_BYTES: u64 = 4 << 30;
+const DEFAULT_HOLD_LEASE: Duration = Duration::from_secs(86_400);
 
 /// Holds logs of events, durably, and replays them.
 #[derive(Debug, Parser)]
@@ -61,6 +62,22 @@ pub enum Command {
         /// Where.
         #[command(flatten)]
         at: At,
+    },
+    /// Make a log that was restored from an older copy another one that goes on above
+    /// everything any receiver has seen.
+    ///
+    /// The lost numbers in between are taken by events of type `counterfoil.lost`, so that
+    /// there is no hole. Receivers that have seen nothing of what is lost go on by themselves.
+    Fork {
+        /// Where.
+        #[command(flatten)]
+        at: At,
+        /// Which log.
+        #[arg(long, value_name = "NAME", default_value = "main")]
+        log: String,
+        /// Number of the next event [default: one above everything any receiver has seen]
+        #[arg(long, value_name = "SEQUENCE", value_parser = clap::value_parser!(i64).range(0..))]
+        from: Option<i64>,
     },
     /// Make lost or damaged receipts anew, from the log and from what is whole of them.
     RebuildReceipts {
@@ -188,6 +205,10 @@ struct LogSection {
     keep_snapshots: Option<u64>,
     #[serde(deserialize_with = "bytes")]
     max_snapshot_bytes: Option<u64>,
+    hold_for_receivers: Option<bool>,
+    #[serde(deserialize_with = "age")]
+    hold_lease: Option<Duration>,
+    on_ahead: Option<OnAheadName>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -195,6 +216,13 @@ struct LogSection {
 enum Rule {
     DropOldest,
     Reject,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OnAheadName {
+    Alarm,
+    RefusePublish,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -217,6 +245,12 @@ impl LogSection {
                 },
                 key_window: self.key_window.unwrap_or(DEFAULT_KEY_WINDOW),
                 max_untimed_keys: self.max_untimed_keys.unwrap_or(DEFAULT_MAX_UNTIMED_KEYS),
+                hold_for_receivers: self.hold_for_receivers.unwrap_or(false),
+                hold_lease: self.hold_lease.unwrap_or(DEFAULT_HOLD_LEASE),
+                on_ahead: match self.on_ahead {
+                    None | Some(OnAheadName::Alarm) => OnAhead::Alarm,
+                    Some(OnAheadName::RefusePublish) => OnAhead::RefusePublish,
+                },
             },
             segment_bytes: self
                 .segment_bytes
@@ -330,6 +364,9 @@ mod tests {
         assert_eq!(main.limits.key_window, Duration::from_secs(7 * 86_400));
         assert_eq!(main.limits.max_untimed_keys, 10_000_000);
         assert_eq!(main.snapshots, Bounds { keep: 2, max_bytes: 4 << 30 });
+        assert!(!main.limits.hold_for_receivers);
+        assert_eq!(main.limits.hold_lease, Duration::from_secs(86_400));
+        assert_eq!(main.limits.on_ahead, OnAhead::Alarm);
     }
 
     #[test]
@@ -337,7 +374,8 @@ mod tests {
         let text = "listen = \"127.0.0.1:1\"\n[logs.orders]\nmax_events = 5\nmax_bytes = \"1 KiB\"\n\
                     max_age = \"2h\"\nwhen_full = \"reject\"\nkey_window = \"3h\"\n\
                     max_untimed_keys = 9\nsegment_bytes = 4096\nkeep_snapshots = 3\n\
-                    max_snapshot_bytes = \"2GiB\"\n[logs.b]\n";
+                    max_snapshot_bytes = \"2GiB\"\nhold_for_receivers = true\n\
+                    hold_lease = \"5m\"\non_ahead = \"refuse_publish\"\n[logs.b]\n";
         let settings = read(text).expect("valid");
         assert_eq!(settings.listen.to_string(), "127.0.0.1:1");
         assert_eq!(settings.logs.keys().collect::<Vec<_>>(), ["b", "orders"]);
@@ -351,6 +389,9 @@ mod tests {
             when_full: WhenFull::Reject,
             key_window: Duration::from_secs(3 * 3_600),
             max_untimed_keys: 9,
+            hold_for_receivers: true,
+            hold_lease: Duration::from_secs(300),
+            on_ahead: OnAhead::RefusePublish,
         };
         assert_eq!(orders.limits, expected);
     }
@@ -368,6 +409,9 @@ mod tests {
             ("[logs.main]\n\nmax_age = \"0s\"", "line 3", "max_age", "7d"),
             ("[logs.main]\nmax_age = \"7\"", "line 2", "max_age", "such as"),
             ("[logs.main]\nwhen_full = \"drop\"", "line 2", "when_full", "drop_oldest"),
+            ("[logs.main]\nhold_for_receivers = 1", "line 2", "hold_for_receivers", "boolean"),
+            ("[logs.main]\nhold_lease = \"0s\"", "line 2", "hold_lease", "7d"),
+            ("[logs.main]\non_ahead = \"halt\"", "line 2", "on_ahead", "refuse_publish"),
             ("[logs.\"a b\"]\n", "line 1", "a b", "letters, digits"),
             ("[logs.\"../x\"]\n", "line 1", "../x", "letters, digits"),
             ("port = 1\n", "line 1", "port", "listen"),

@@ -77,7 +77,7 @@ fn chain_at(sequence: i64) -> Chain {
 
 fn position(log_id: Uuid) -> Position {
     let acked = Cursor { log_id, sequence: 8, chain: chain_at(8) };
-    Position { name: "shop".to_owned(), session: 4, acked, reported: -1 }
+    Position { name: "shop".to_owned(), session: 4, acked, reported: -1, seen_ms: 0 }
 }
 
 fn positions(dir: &Path) -> Positions {

@@ -17,7 +17,7 @@ use super::{
     oldest::Oldest,
     receipts::{self, Accepted, Hash, Names, Receipts},
     resume::failed,
-    retention::{Held, Limits, NoRoom, Size, fits_at_all, make_room},
+    retention::{Held, Hold, Limits, NoRoom, Size, fits_at_all, make_room},
 };
 use crate::proto::{
     chain::{Chain, link},
@@ -52,8 +52,10 @@ pub struct Ground<'a> {
     pub limits: &'a Limits,
     /// Whether it takes writes.
     pub halt: &'a Halt,
-    /// Below it every known receiver has everything, with the receivers that hold it there.
-    pub acknowledged: (Sequence, Vec<String>),
+    /// What receivers keep of it.
+    pub hold: &'a Hold,
+    /// Why it takes no new events although it takes writes.
+    pub suspect: Option<&'a Refusal>,
     /// The publisher's clock.
     pub now_ms: i64,
 }
@@ -175,6 +177,9 @@ impl Group {
         if ground.halt.is_closed() {
             return Err(ground.halt.refusal());
         }
+        if let Some(refusal) = ground.suspect {
+            return Err(refusal.clone());
+        }
         let untimed = ground.receipts.untimed() + self.new.untimed;
         room_for_keys(events, untimed, ground.limits.max_untimed_keys)?;
         let accept_time = Time::from_unix_millis(ground.now_ms);
@@ -218,7 +223,6 @@ impl Group {
         ground: &Ground<'_>,
         oldest: &mut Oldest,
     ) -> Result<Held, Refusal> {
-        let (acknowledged, holders) = &ground.acknowledged;
         let (base, entries) = (self.base.next, &self.entries);
         let size = |sequence: Sequence| match sequence.checked_sub(base) {
             Some(index @ 0..) => {
@@ -227,9 +231,9 @@ impl Group {
             }
             _ => oldest.at(sequence, ground.log),
         };
-        make_room(ground.limits, self.held, adding, *acknowledged, ground.now_ms, size).map_err(
+        make_room(ground.limits, self.held, adding, ground.hold, ground.now_ms, size).map_err(
             |error| match error {
-                NoRoom::Full(limit) => full(limit, self.held.floor, holders),
+                NoRoom::Full(limit) => full(limit, self.held.floor, &ground.hold.holders),
                 NoRoom::Unreadable(error) => failed(&error),
             },
         )

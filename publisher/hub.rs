@@ -6,11 +6,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ack::Receivers,
+    ack::{self, Receivers},
     clock::Clock,
     config::LogSettings,
     data_dir::DataDir,
     durable::Latch,
+    fork,
     halt::Halt,
     log::{
         EventLog, Extent, LogReader, OpenError,
@@ -23,6 +24,7 @@ use super::{
     receipts, recover,
     retention::Limits,
     snapshots::{self, Snapshots},
+    suspects::Suspects,
 };
 use crate::{
     process::Failure,
@@ -71,6 +73,8 @@ pub struct Storage {
     pub store: receipts::Store,
     /// How far each receiver has come.
     pub positions: Positions,
+    /// Receivers that have seen other history.
+    pub suspects: Suspects,
     /// What each receiver has reported.
     pub outcomes: Outcomes,
     /// Copies of receivers' databases.
@@ -92,10 +96,12 @@ impl Storage {
         let engine = SegmentLog::open(dir, options, latch.clone())?;
         let (receipts, store) = receipts::open(dir, latch.clone(), &*engine.reader())?;
         let positions = Positions::open(dir, latch.clone())?;
+        let suspects = Suspects::open(dir, latch.clone())?;
         let outcomes = Outcomes::open(dir, latch)?;
         // Beside that latch: see docs/adr/0014-snapshots.md.
         let snapshots = Snapshots::open(dir, snapshots)?;
-        Ok(Storage { engine: Box::new(engine), receipts, store, positions, outcomes, snapshots })
+        let engine = Box::new(engine);
+        Ok(Storage { engine, receipts, store, positions, suspects, outcomes, snapshots })
     }
 }
 
@@ -115,9 +121,10 @@ impl Log {
         healthy: watch::Sender<bool>,
         ending: CancellationToken,
     ) -> std::io::Result<(Log, Threads)> {
-        let Storage { engine, receipts, store, positions, outcomes, snapshots } = storage;
+        let Storage { engine, receipts, store, positions, suspects, outcomes, snapshots } = storage;
+        let name: Arc<str> = name.into();
         let reader = engine.reader();
-        let halt = Arc::new(Halt::new(name, healthy));
+        let halt = Arc::new(Halt::new(&name, healthy));
         let clock = Arc::new(Clock::after(receipts::look(&receipts).clock_ms()));
         let (extent_sender, extent) = watch::channel(reader.extent());
         let held = {
@@ -127,8 +134,16 @@ impl Log {
                 receipts.next() < range.end || receipts.holds_any(range)
             })
         };
-        let (receivers, keeper) =
-            Receivers::start(positions, outcomes, held, Arc::clone(&reader), Arc::clone(&halt))?;
+        let (receivers, keeper) = Receivers::start(ack::Parts {
+            log: Arc::clone(&name),
+            positions,
+            suspects,
+            outcomes,
+            held,
+            reader: Arc::clone(&reader),
+            halt: Arc::clone(&halt),
+            clock: Arc::clone(&clock),
+        })?;
         let parts = Parts {
             engine,
             receipts: Arc::clone(&receipts),
@@ -140,7 +155,6 @@ impl Log {
             clock: Arc::clone(&clock),
         };
         let (publisher, appender) = Publisher::start(parts)?;
-        let name = name.into();
         let log = Log {
             name,
             limits,
@@ -188,6 +202,12 @@ impl Hub {
                 return Err(Failure::Runtime(format!(
                     "log {name} is halted: a write to its disk had failed; run `publisher recover` \
                      with the same --data-dir, then start again"
+                )));
+            }
+            if fork::is_unfinished(&log_dir) {
+                return Err(Failure::Runtime(format!(
+                    "log {name} is being forked: run `publisher fork --log {name}` with the same \
+                     --data-dir once more, which completes it, then start again"
                 )));
             }
             let options = Options { segment_bytes: settings.segment_bytes };
@@ -259,7 +279,8 @@ mod tests {
         let committed = storage.engine.commit(&[], 0);
         assert!(matches!(committed, Err(CommitError::Halted(_))), "{committed:?}");
         let acked = Cursor { log_id: Uuid::nil(), sequence: -1, chain: EMPTY_CHAIN };
-        let position = Position { name: "shop".into(), session: 1, acked, reported: -1 };
+        let position =
+            Position { name: "shop".into(), session: 1, acked, reported: -1, seen_ms: 0 };
         let recorded = storage.positions.record(&[position]);
         assert!(matches!(recorded, Err(CommitError::Halted(_))), "{recorded:?}");
     }

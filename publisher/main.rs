@@ -27,6 +27,7 @@ fn main() -> ExitCode {
     Failure::exit_code(match cli.command {
         Some(Command::Recover { at }) => repair::recover(&at.data_dir),
         Some(Command::Check { at }) => repair::check(&at.data_dir),
+        Some(Command::Fork { at, log, from }) => repair::fork(&at.data_dir, &log, from),
         Some(Command::RebuildReceipts { at, log, forget_truncated }) => {
             repair::rebuild_receipts(&at.data_dir, log.as_deref(), forget_truncated)
         }

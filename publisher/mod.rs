@@ -1,7 +1,9 @@
 //! The publisher: holds bounded, durable logs, accepts events, replays them.
 
 pub mod ack;
+pub mod admin;
 pub mod admit;
+pub mod advance;
 pub mod batch;
 mod blocking;
 pub mod clock;
@@ -9,12 +11,15 @@ pub mod config;
 pub mod data_dir;
 pub mod durable;
 pub mod edge;
+pub mod fork;
 pub mod frame;
 pub mod group;
 pub mod halt;
+pub mod headroom;
 pub mod hub;
 pub mod intake;
 mod journal;
+pub mod keeper;
 pub mod log;
 pub mod oldest;
 pub mod outcomes;
@@ -32,6 +37,8 @@ pub mod run;
 pub mod service;
 pub mod show;
 pub mod snapshots;
+pub mod suspects;
+pub mod suspicion;
 pub mod trim;
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 
 use crate::proto::{event::Stated, inventory, refusal::Refusal};
 
+/// Types that begin so are the publisher's own: what it says to receivers in a log.
+pub const OWN_TYPES: &str = "counterfoil.";
+
 /// What the payloads of a log may be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Payloads {
@@ -19,6 +22,10 @@ impl Payloads {
     /// # Errors
     /// INVALID_FIELD with the event's index, the field and the limit.
     pub fn check(self, index: usize, intent: &Stated<'_>) -> Result<(), Refusal> {
+        if intent.content.event_type.starts_with(OWN_TYPES) {
+            let wrong = format!("begins with {OWN_TYPES:?}, which is the publisher's own");
+            return Err(Refusal::field(format!("events[{index}].type"), wrong));
+        }
         if self == Payloads::Any {
             return Ok(());
         }
@@ -29,5 +36,32 @@ impl Payloads {
             };
             Refusal::field(format!("events[{index}].{place}"), unreadable.wrong)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{proto::event::Intent, publisher::testing::with_data};
+
+    #[test]
+    fn types_and_payloads_are_refused_by_the_rule() {
+        // (payloads, type, data, the field at fault)
+        let cases = [
+            (Payloads::Any, "stock.adjusted", "{}", None),
+            (Payloads::Inventory, "stock.adjusted", "{}", Some("events[3].data.delta")),
+            (Payloads::Inventory, "stock.adjusted", "{\"delta\":1}", None),
+            (Payloads::Inventory, "free", "{}", None),
+            (Payloads::Any, "counterfoil.lost", "{}", Some("events[3].type")),
+            (Payloads::Inventory, "counterfoil.lost", "{}", Some("events[3].type")),
+            (Payloads::Any, "counterfoils", "{}", None),
+        ];
+        for (payloads, event_type, data, field) in cases {
+            let intent = with_data("k", "camera", data);
+            let intent = Intent { event_type: event_type.to_owned(), ..intent };
+            let checked = payloads.check(3, &intent.stated());
+            let at_fault = checked.err().map(|refusal| refusal.fields[0].0.clone());
+            assert_eq!(at_fault.as_deref(), field, "{payloads:?} {event_type} {data}");
+        }
     }
 }

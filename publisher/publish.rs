@@ -19,10 +19,10 @@ use super::{
     log::{EventLog, Extent, LogReader},
     oldest::Oldest,
     receipts,
-    retention::{Limits, WhenFull},
+    retention::{Limits, OnAhead},
     trim,
 };
-use crate::proto::{event::Sequence, limits::*};
+use crate::proto::limits::*;
 
 /// The entrance: hands requests to the appender.
 #[derive(Debug, Clone)]
@@ -185,19 +185,6 @@ impl Future for Submitted {
     }
 }
 
-/// Up to where a full log may be emptied, and who holds it there.
-pub fn acknowledged(
-    limits: &Limits,
-    receivers: &Receivers,
-    floor: Sequence,
-) -> (Sequence, Vec<String>) {
-    match limits.when_full {
-        WhenFull::Reject => receivers.acknowledged(floor),
-        // Whoever may still need them, the oldest go.
-        WhenFull::DropOldest => (floor, Vec::new()),
-    }
-}
-
 /// Wakes the appender now and then, for as long as it has other entrances.
 async fn tick(appender: mpsc::WeakUnboundedSender<Work>, room: Arc<Semaphore>) {
     let mut ticks = tokio::time::interval(trim::TICK);
@@ -273,6 +260,11 @@ impl Appender {
         let events = requests.iter().map(|request| request.batch.events()).sum();
         let bytes = requests.iter().map(|request| request.batch.stored_bytes()).sum();
         let mut group = Group::new(base, events, bytes);
+        let hold = receivers.hold(limits, base.floor, now_ms);
+        let suspect = match limits.on_ahead {
+            OnAhead::RefusePublish => receivers.suspicion().refusal(&base),
+            OnAhead::Alarm => None,
+        };
         {
             let receipts = receipts::look(receipts);
             let ground = Ground {
@@ -280,7 +272,8 @@ impl Appender {
                 log: &*self.reader,
                 limits,
                 halt,
-                acknowledged: acknowledged(limits, receivers, base.floor),
+                hold: &hold,
+                suspect: suspect.as_ref(),
                 now_ms,
             };
             for Request { batch, answer, .. } in requests {
@@ -291,7 +284,9 @@ impl Appender {
             Ok(committed) => {
                 committed.insert_into(receipts);
                 if committed.is_new() {
-                    extent.send_replace(self.reader.extent());
+                    let now = self.reader.extent();
+                    receivers.tell_overtaken(base.floor..now.floor);
+                    extent.send_replace(now);
                 }
                 committed.answer();
                 if let Err(error) = store.save_if_many(receipts) {

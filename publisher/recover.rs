@@ -12,8 +12,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::{
     durable::{self, Latch},
+    fork,
     log::{Extent, OpenError, segment},
-    outcomes, positions, receipts, snapshots,
+    outcomes, positions, receipts, snapshots, suspects,
 };
 use crate::proto::event::Sequence;
 
@@ -60,6 +61,8 @@ pub fn recover(log_dir: &Path) -> Result<Option<Report>, OpenError> {
     };
     let outcomes_lost_from = outcomes::copy(log_dir, &fresh)?;
     let positions = positions::copy(log_dir, &fresh, outcomes_lost_from)?;
+    suspects::copy(log_dir, &fresh)?;
+    fork::copy(log_dir, &fresh)?;
     let receipts = receipts::copy(log_dir, &fresh)?;
     let snapshots = snapshots::copy(log_dir, &fresh)?;
     durable::sync_dir(&fresh).map_err(|error| OpenError::io("sync", &fresh, error))?;
@@ -135,7 +138,7 @@ mod tests {
         }
         let before = log.reader().extent();
         let acked = Cursor { log_id: before.log_id, sequence: 7, chain: [7; 32] };
-        let position = Position { name: "shop".into(), session: 3, acked, reported: 5 };
+        let position = Position { name: "shop".into(), session: 3, acked, reported: 5, seen_ms: 0 };
         let positions = || Positions::open(&dir, Latch::open(&dir).expect("open")).expect("opens");
         positions().record(std::slice::from_ref(&position)).expect("recorded");
         let outcomes = || Outcomes::open(&dir, Latch::open(&dir).expect("open")).expect("opens");

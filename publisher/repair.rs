@@ -8,6 +8,7 @@ use super::{
     clock::Clock,
     data_dir::DataDir,
     durable::Latch,
+    fork,
     log::{
         EventLog as _, Extent,
         segment::{self, Options, SegmentLog},
@@ -15,7 +16,10 @@ use super::{
     receipts::{self, Rebuilt},
     recover, snapshots,
 };
-use crate::{process::Failure, proto::wire};
+use crate::{
+    process::Failure,
+    proto::{event::Sequence, wire},
+};
 
 /// Makes the receipts of a directory's logs anew, or those of one log.
 ///
@@ -64,6 +68,37 @@ pub fn rebuild_receipts(
             );
         }
     }
+    Ok(())
+}
+
+/// Makes one log of a directory another incarnation, whose next event gets the number
+/// `from`; none: one above everything any receiver is known to have seen.
+///
+/// # Errors
+/// [`Failure`] with one sentence. Where it is one of usage, nothing has been done;
+/// otherwise the command may be repeated.
+pub fn fork(data_dir: &Path, name: &str, from: Option<Sequence>) -> Result<(), Failure> {
+    let dir = existing(data_dir)?;
+    if !dir.logs()?.iter().any(|log| log == name) {
+        return Err(Failure::Usage(format!("--log {name}: there is no such log")));
+    }
+    let Some(fork::Report { log_id, parent, last, from }) = fork::fork(&dir.log_dir(name)?, from)?
+    else {
+        println!("log {name}: holds nothing");
+        return Ok(());
+    };
+    println!("log {name}: is {log_id} from now on, and was {parent}; the next event gets {from}");
+    if from > last + 1 {
+        println!(
+            "log {name}: events {} to {} are lost; events of type counterfoil.lost stand for them",
+            last + 1,
+            from - 1
+        );
+    }
+    println!(
+        "log {name}: receivers that have seen nothing beyond {last} go on by themselves; others stop \
+         with LOG_MISMATCH until they are resynced"
+    );
     Ok(())
 }
 

@@ -13,13 +13,19 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::{
-    ack::{Session, fenced},
+    ack::Session,
+    advance::fenced,
     blocking::blocking,
+    clock::Clock,
     frame::{Packed, Shape, pack},
+    headroom::{Alarm, events, eviction_seconds, snapshot_due_below},
     hub::Log,
     log::{Extent, LogReader},
-    resume::{Start, start_after, unreadable},
+    resume::{Start, start_in, unreadable},
+    retention::{Hold, Limits},
+    show::rate_of_late,
     snapshots::Snapshots,
+    suspects::is_suspicious,
 };
 use crate::proto::{
     chain::Cursor,
@@ -74,15 +80,18 @@ pub async fn open(
     log: &Log,
     request: Request,
 ) -> Result<impl Stream<Item = Result<ReplayResponse, Status>> + Send + use<>, Refusal> {
-    let (reader, start) = (Arc::clone(&log.reader), request.start);
-    let snapshots = log.snapshots.clone();
-    let (extent, cursor) = blocking(move || {
-        let extent = reader.extent();
-        let cursor = start_after(start, &extent, |sequence| reader.chain_at(sequence))
-            .map_err(|refusal| snapshots.told_of(refusal, &*reader))?;
-        Ok((extent, cursor))
-    })
-    .await?;
+    let (extent, cursor) = match (admit(log, request.start).await, &request.receiver) {
+        (Err(refusal), Some(name)) => {
+            // Kept before it is said: whoever hears of it can look it up.
+            if let Start::After(seen) = request.start
+                && is_suspicious(refusal.reason)
+            {
+                log.receivers.suspect(name, refusal.reason, seen).await;
+            }
+            return Err(refusal);
+        }
+        (admitted, _) => admitted?,
+    };
     let session = match &request.receiver {
         Some(name) => Some(log.receivers.open(name, cursor, request.session).await?),
         None => None,
@@ -91,8 +100,11 @@ pub async fn open(
     let replay = Replay {
         reader: Arc::clone(&log.reader),
         snapshots: log.snapshots.clone(),
+        limits: log.limits.clone(),
+        clock: Arc::clone(&log.clock),
         heads: log.extent.clone(),
         ending: log.ending.clone(),
+        alarm: Alarm::default(),
         request,
         session,
         cursor,
@@ -112,11 +124,23 @@ pub async fn open(
     Ok(ReceiverStream::new(receiver).map(Ok).chain(last_word))
 }
 
+/// Where a Replay starts, and what the log holds then.
+async fn admit(log: &Log, start: Start) -> Result<(Extent, Cursor), Refusal> {
+    let (reader, snapshots) = (Arc::clone(&log.reader), log.snapshots.clone());
+    blocking(move || {
+        start_in(&*reader, start).map_err(|refusal| snapshots.told_of(refusal, &*reader))
+    })
+    .await
+}
+
 struct Replay {
     reader: Arc<dyn LogReader>,
     snapshots: Snapshots,
+    limits: Limits,
+    clock: Arc<Clock>,
     heads: watch::Receiver<Extent>,
     ending: tokio_util::sync::CancellationToken,
+    alarm: Alarm,
     request: Request,
     session: Option<Session>,
     /// The last event looked at.
@@ -132,7 +156,8 @@ impl Replay {
         let mut caught_up_at = None;
         loop {
             // Taken note of before the log is read: what comes later wakes us.
-            self.heads.borrow_and_update();
+            let extent = *self.heads.borrow_and_update();
+            self.warn(&extent).await?;
             if let Some(packed) = self.read(left).await? {
                 for batch in packed.batches {
                     self.send(Frame::Batch(batch)).await?;
@@ -164,8 +189,30 @@ impl Replay {
             next_sequence: Some(extent.next),
             cursor: Some(wire::cursor_message(&self.cursor)),
             reported_sequence: self.session.as_ref().map(Session::reported),
-            snapshot_due_below: None,
+            snapshot_due_below: Some(snapshot_due_below(&self.limits, extent)),
         })
+    }
+
+    /// Tells a receiver whose next event is about to be evicted.
+    async fn warn(&mut self, extent: &Extent) -> Result<(), End> {
+        if self.session.is_none() {
+            return Ok(());
+        }
+        let needs = self.cursor.sequence + 1;
+        let Some(headroom) = self.alarm.look(&self.limits, extent, needs) else { return Ok(()) };
+        let eviction_seconds = self.eviction_seconds(headroom).await?;
+        let headroom_events = Some(headroom);
+        self.send(Frame::Warning(pb::ReplayWarning { headroom_events, eviction_seconds })).await
+    }
+
+    /// How long so much headroom lasts, where events are evicted to make room. Reads a file.
+    async fn eviction_seconds(&self, headroom: i64) -> Result<Option<f64>, End> {
+        if !Hold::needs_no_look(&self.limits) {
+            return Ok(None);
+        }
+        let (reader, clock) = (Arc::clone(&self.reader), Arc::clone(&self.clock));
+        let rate = blocking(move || Ok(rate_of_late(&*reader, clock.now_ms()))).await?;
+        Ok(eviction_seconds(headroom, rate, None))
     }
 
     /// What follows the cursor, as much as fits about one frame; none at the head.
@@ -201,11 +248,15 @@ impl Replay {
                 () = sleep_until(*quiet_since + HEARTBEAT) => {}
             }
             let extent = self.reader.extent();
+            let headroom = events(&self.limits, &extent, self.cursor.sequence + 1);
+            let eviction_seconds = self.eviction_seconds(headroom).await?;
             self.send(Frame::Heartbeat(pb::ReplayHeartbeat {
                 floor_sequence: Some(extent.floor),
                 next_sequence: Some(extent.next),
                 time: Some(wire::timestamp(Time::from_system(SystemTime::now()))),
-                snapshot_due_below: None,
+                snapshot_due_below: Some(snapshot_due_below(&self.limits, &extent)),
+                headroom_events: Some(headroom),
+                eviction_seconds,
             }))
             .await?;
         }

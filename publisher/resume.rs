@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use super::log::{Extent, ReadError};
+use super::log::{Extent, LogReader, ReadError};
 use crate::proto::{
-    chain::{Chain, Cursor},
+    chain::{Ancestor, Chain, Cursor},
     event::Sequence,
     refusal::{Reason, Refusal},
 };
@@ -22,6 +22,21 @@ pub enum Start {
     Oldest,
     /// At what comes from now on.
     Head,
+}
+
+/// Where a stream of a log starts, and what the log holds then; a cursor of an ancestor
+/// counts as one of this log as far as both are the same.
+///
+/// # Errors
+/// Those of [`as_ours`] and [`start_after`].
+pub fn start_in(log: &dyn LogReader, start: Start) -> Result<(Extent, Cursor), Refusal> {
+    let extent = log.extent();
+    let start = match start {
+        Start::After(cursor) => Start::After(as_ours(cursor, &extent, log.ancestors())?),
+        named => named,
+    };
+    let cursor = start_after(start, &extent, |sequence| log.chain_at(sequence))?;
+    Ok((extent, cursor))
 }
 
 /// The cursor that the stream starts after. `chain_at` looks up the chain at a
@@ -48,6 +63,28 @@ pub fn start_after(
     }
 }
 
+/// The cursor as one of this log, where it is of an ancestor and lies in what both have in
+/// common. Any other is given back as it is, for [`start_after`] and [`same_log`] to judge.
+///
+/// # Errors
+/// LOG_MISMATCH: it lies beyond that.
+pub fn as_ours(cursor: Cursor, extent: &Extent, ancestors: &[Ancestor]) -> Result<Cursor, Refusal> {
+    let Cursor { log_id, sequence, .. } = cursor;
+    match ancestors.iter().find(|ancestor| ancestor.log_id == log_id) {
+        Some(ancestor) if sequence > ancestor.last => Err(mismatch(
+            format!(
+                "the cursor is of log {log_id} at sequence {sequence}, and this log, {}, goes on                  from that one after {}: the events in between are lost here",
+                extent.log_id, ancestor.last
+            ),
+            extent,
+        )
+        .with("sequence", sequence)
+        .with("last_sequence", ancestor.last)),
+        Some(_) => Ok(Cursor { log_id: extent.log_id, ..cursor }),
+        None => Ok(cursor),
+    }
+}
+
 fn check(
     cursor: &Cursor,
     extent: &Extent,
@@ -71,15 +108,21 @@ pub fn same_log(cursor: &Cursor, extent: &Extent) -> Result<(), Refusal> {
     if cursor.log_id == extent.log_id {
         return Ok(());
     }
-    Err(Refusal::new(
-        Reason::LogMismatch,
+    Err(mismatch(
         format!(
             "the cursor is of log {}, this is {}: another incarnation under the same name, whose \
              sequences mean other events",
             cursor.log_id, extent.log_id
         ),
-    )
-    .with("log_id", extent.log_id))
+        extent,
+    ))
+}
+
+fn mismatch(message: String, extent: &Extent) -> Refusal {
+    Refusal::new(Reason::LogMismatch, message)
+        .with("log_id", extent.log_id)
+        .with("floor", extent.floor)
+        .with("next", extent.next)
 }
 
 /// The cursor's event has been accepted here.
@@ -232,6 +275,34 @@ mod tests {
             let decided = start_after(start, &extent(floor, next), |sequence| Ok(chain(sequence)));
             let decided = decided.map_err(|refusal| refusal.reason);
             assert_eq!(decided, expected.map(at), "{start:?} in {floor}..{next}");
+        }
+    }
+
+    #[test]
+    fn an_ancestors_cursor_counts_as_far_as_the_histories_are_one() {
+        let id = Uuid::from_u128;
+        let of = |n, sequence| Cursor { log_id: id(n), ..at(sequence) };
+        let ancestors = [Ancestor { log_id: id(7), last: 8 }, Ancestor { log_id: id(6), last: 5 }];
+        let diverged = |cursor| Cursor { chain: [99; 32], ..cursor };
+        // (cursor, the sequence started after, or why not)
+        let cases = [
+            (of(1, 9), Ok(9)),
+            (of(7, 8), Ok(8)),
+            (of(7, 4), Ok(4)),
+            (of(7, 9), Err(Reason::LogMismatch)),
+            (of(7, 3), Err(Reason::CursorExpired)),
+            (diverged(of(7, 8)), Err(Reason::Diverged)),
+            (of(6, 5), Ok(5)),
+            (of(6, 6), Err(Reason::LogMismatch)),
+            (of(5, 5), Err(Reason::LogMismatch)),
+        ];
+        let extent = extent(5, 10);
+        for (cursor, expected) in cases {
+            let decided = as_ours(cursor, &extent, &ancestors).and_then(|cursor| {
+                start_after(Start::After(cursor), &extent, |sequence| Ok(chain(sequence)))
+            });
+            let decided = decided.map_err(|refusal| refusal.reason);
+            assert_eq!(decided, expected.map(at), "{cursor:?}");
         }
     }
 

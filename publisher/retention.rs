@@ -23,6 +23,33 @@ pub struct Limits {
     pub key_window: Duration,
     /// Most keys without a time.
     pub max_untimed_keys: u64,
+    /// Whether events stay, also over their age, until every receiver within its lease
+    /// has acknowledged them.
+    pub hold_for_receivers: bool,
+    /// How long a receiver counts that is not connected.
+    pub hold_lease: Duration,
+    /// What a receiver that has seen more or other history means for a publish.
+    pub on_ahead: OnAhead,
+}
+
+/// What a log does with new events while a receiver has seen more or other history than
+/// it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnAhead {
+    /// Takes them, and says so.
+    Alarm,
+    /// Refuses them.
+    RefusePublish,
+}
+
+impl OnAhead {
+    /// Its name in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            OnAhead::Alarm => "alarm",
+            OnAhead::RefusePublish => "refuse_publish",
+        }
+    }
 }
 
 /// What happens when one more event does not fit.
@@ -64,6 +91,79 @@ pub struct Size {
     pub accepted_at_ms: i64,
 }
 
+/// A receiver, as far as retention goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Sequence of the first event that it has not acknowledged.
+    pub needs: Sequence,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// When it was last heard of, or when the process started if that is later,
+    /// milliseconds since the Unix epoch.
+    pub seen_ms: i64,
+}
+
+/// What of a log may go, and who keeps the rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Below this sequence events may go to make room.
+    pub room_below: Sequence,
+    /// Below this sequence events may go for their age.
+    pub age_below: Sequence,
+    /// The receivers that hold it there.
+    pub holders: Vec<String>,
+}
+
+impl Hold {
+    /// Nobody keeps anything.
+    pub const NOTHING: Hold =
+        Hold { room_below: Sequence::MAX, age_below: Sequence::MAX, holders: Vec::new() };
+
+    /// Whether it does not matter who the receivers are.
+    pub fn needs_no_look(limits: &Limits) -> bool {
+        limits.when_full == WhenFull::DropOldest && !limits.hold_for_receivers
+    }
+
+    /// What receivers keep of a log with this floor.
+    ///
+    /// A log that rejects keeps what some known receiver has not acknowledged; where none
+    /// is known, everything. One that holds counts only receivers within their lease, and of
+    /// those only whose next event is still there: to the others nothing here is of use.
+    pub fn by<'a>(
+        limits: &Limits,
+        floor: Sequence,
+        receivers: impl Iterator<Item = Reading<'a>> + Clone,
+        now_ms: i64,
+    ) -> Self {
+        if Self::needs_no_look(limits) {
+            return Self::NOTHING;
+        }
+        let holds = limits.hold_for_receivers;
+        let lease_ms = duration_millis(limits.hold_lease);
+        let counts = |reading: &Reading<'_>| {
+            let heard = reading.connected || now_ms.saturating_sub(reading.seen_ms) <= lease_ms;
+            !holds || (heard && reading.needs >= floor)
+        };
+        let counted = receivers.filter(counts);
+        let lowest = counted.clone().map(|reading| reading.needs).min();
+        let room_below = match (lowest, limits.when_full) {
+            (Some(lowest), _) => lowest.max(floor),
+            (None, WhenFull::Reject) => floor,
+            (None, WhenFull::DropOldest) => Sequence::MAX,
+        };
+        Hold {
+            room_below,
+            age_below: lowest.filter(|_| holds).unwrap_or(Sequence::MAX),
+            holders: counted
+                .filter(|reading| Some(reading.needs) == lowest)
+                .map(|reading| reading.name.to_owned())
+                .collect(),
+        }
+    }
+}
+
 /// Why there is no room.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NoRoom<E> {
@@ -101,8 +201,8 @@ pub fn fits_at_all(limits: &Limits, events: u64, bytes: u64) -> Result<(), Refus
 }
 
 /// What the log holds once enough has been dropped for some more to fit: what is
-/// too old, and then no more than has to go. `acknowledged` is the sequence below
-/// which every known receiver has everything; `oldest` looks at a retained event.
+/// too old, and then no more than has to go, and nothing that is held. `oldest` looks at
+/// a retained event.
 ///
 /// # Errors
 /// [`NoRoom`]; then nothing may be dropped either.
@@ -110,14 +210,11 @@ pub fn make_room<E>(
     limits: &Limits,
     mut held: Held,
     (events, bytes): (u64, u64),
-    acknowledged: Sequence,
+    hold: &Hold,
     now_ms: i64,
     mut oldest: impl FnMut(Sequence) -> Result<Size, E>,
 ) -> Result<Held, NoRoom<E>> {
-    let may_go_below = match limits.when_full {
-        WhenFull::DropOldest => held.next,
-        WhenFull::Reject => acknowledged.min(held.next),
-    };
+    let may_go_below = hold.room_below.min(held.next);
     let newest_expired_ms =
         limits.max_age.map(|age| now_ms.saturating_sub(duration_millis(age)).saturating_sub(1));
     loop {
@@ -130,10 +227,11 @@ pub fn make_room<E>(
             None
         };
         let may_go = held.floor < may_go_below;
-        let looked_at = (count > 0 && (newest_expired_ms.is_some() || (over.is_some() && may_go)))
+        let may_expire = newest_expired_ms.is_some() && held.floor < hold.age_below;
+        let looked_at = (count > 0 && (may_expire || (over.is_some() && may_go)))
             .then(|| oldest(held.floor).map_err(NoRoom::Unreadable))
             .transpose()?;
-        let expired = |size: &Size| newest_expired_ms >= Some(size.accepted_at_ms);
+        let expired = |size: &Size| may_expire && newest_expired_ms >= Some(size.accepted_at_ms);
         match (looked_at, over) {
             (Some(size), over) if expired(&size) || (over.is_some() && may_go) => {
                 held.floor += 1;
@@ -161,6 +259,17 @@ mod tests {
             when_full,
             key_window: Duration::from_secs(86_400),
             max_untimed_keys: 100,
+            hold_for_receivers: false,
+            hold_lease: Duration::from_secs(60),
+            on_ahead: OnAhead::Alarm,
+        }
+    }
+
+    /// What is kept where every receiver has acknowledged what is below.
+    fn kept(rule: WhenFull, acknowledged: Sequence) -> Hold {
+        match rule {
+            WhenFull::DropOldest => Hold::NOTHING,
+            WhenFull::Reject => Hold { room_below: acknowledged, ..Hold::NOTHING },
         }
     }
 
@@ -196,7 +305,8 @@ mod tests {
             ("a clock far back", DropOldest, (0, 0), 10, i64::MIN, held(10, 100)),
         ];
         for (case, rule, adding, acknowledged, now, expected) in cases {
-            let room = make_room(&limits(rule), HELD, adding, acknowledged, now, oldest);
+            let hold = kept(rule, acknowledged);
+            let room = make_room(&limits(rule), HELD, adding, &hold, now, oldest);
             assert_eq!(room, expected, "{case}");
         }
     }
@@ -204,15 +314,74 @@ mod tests {
     #[test]
     fn age_is_kept_over_a_bound_that_was_lowered() {
         let lowered = Limits { max_bytes: 50, ..limits(WhenFull::Reject) };
-        let room = |adding| make_room(&lowered, HELD, adding, 10, DAY_MS + 1, oldest);
+        let hold = kept(WhenFull::Reject, 10);
+        let room = |adding| make_room(&lowered, HELD, adding, &hold, DAY_MS + 1, oldest);
         assert_eq!(room((0, 0)), Ok(Held { floor: 11, bytes: 90, ..HELD }));
         assert_eq!(room((1, 1)), Err(NoRoom::Full("max_bytes")));
     }
 
     #[test]
+    fn what_is_held_stays_over_bounds_and_age() {
+        let held = |floor, bytes| Ok(Held { floor, bytes, ..HELD });
+        // (case, held from, events and bytes to add, now, expectation)
+        let cases = [
+            ("nothing is held", Sequence::MAX, (1, 30), 0, held(12, 70)),
+            ("no room is made of it", 11, (1, 30), 0, Err(NoRoom::Full("max_bytes"))),
+            ("what is below it goes", 12, (1, 30), 0, held(12, 70)),
+            ("none of it grows too old", 11, (0, 0), 9 * DAY_MS, held(11, 90)),
+            ("all of it is held", 10, (0, 0), 9 * DAY_MS, held(10, 100)),
+        ];
+        for (case, from, adding, now, expected) in cases {
+            let hold = Hold { room_below: from, age_below: from, holders: Vec::new() };
+            let limits = limits(WhenFull::DropOldest);
+            assert_eq!(make_room(&limits, HELD, adding, &hold, now, oldest), expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn receivers_hold_by_the_rule() {
+        use WhenFull::{DropOldest, Reject};
+        const ALL: Sequence = Sequence::MAX;
+        let reading = |name, needs, connected, seen_s: i64| Reading {
+            name,
+            needs,
+            connected,
+            seen_ms: seen_s * 1_000,
+        };
+        // The lease is a minute; now is second 100.
+        let (slow, fast) = (reading("slow", 11, true, 0), reading("fast", 13, false, 40));
+        let (gone, lost) = (reading("gone", 10, false, 39), reading("lost", 8, true, 99));
+        // (rule, holding, receivers, below which may go for room and age, holders)
+        let cases: [(_, _, &[Reading<'_>], _, _, &[&str]); 12] = [
+            (DropOldest, false, &[slow, fast], ALL, ALL, &[]),
+            (DropOldest, true, &[], ALL, ALL, &[]),
+            (DropOldest, true, &[slow, fast], 11, 11, &["slow"]),
+            (DropOldest, true, &[fast], 13, 13, &["fast"]),
+            (DropOldest, true, &[gone, fast], 13, 13, &["fast"]),
+            (DropOldest, true, &[gone, lost], ALL, ALL, &[]),
+            (Reject, false, &[], 10, ALL, &[]),
+            (Reject, false, &[slow, fast], 11, ALL, &["slow"]),
+            (Reject, false, &[gone, fast], 10, ALL, &["gone"]),
+            (Reject, false, &[lost], 10, ALL, &["lost"]),
+            (Reject, true, &[gone], 10, ALL, &[]),
+            (Reject, true, &[gone, fast, slow], 11, 11, &["slow"]),
+        ];
+        for (rule, holding, receivers, room, age, holders) in cases {
+            let limits = Limits { hold_for_receivers: holding, ..limits(rule) };
+            let hold = Hold::by(&limits, 10, receivers.iter().copied(), 100_000);
+            let expected = Hold {
+                room_below: room,
+                age_below: age,
+                holders: holders.iter().map(|&name| name.to_owned()).collect(),
+            };
+            assert_eq!(hold, expected, "{rule:?} {holding} {receivers:?}");
+        }
+    }
+
+    #[test]
     fn an_event_that_cannot_be_looked_at_is_not_dropped() {
-        let room =
-            make_room(&limits(WhenFull::DropOldest), HELD, (1, 1), 10, 0, |_| Err("damaged"));
+        let limits = limits(WhenFull::DropOldest);
+        let room = make_room(&limits, HELD, (1, 1), &Hold::NOTHING, 0, |_| Err("damaged"));
         assert_eq!(room, Err(NoRoom::Unreadable("damaged")));
     }
 

@@ -8,6 +8,7 @@ use tonic::service::{LayerExt as _, RoutesBuilder};
 use tower::{ServiceBuilder, limit::GlobalConcurrencyLimitLayer};
 
 use super::{
+    admin::Admin,
     config::Settings,
     data_dir::DataDir,
     edge::Edge,
@@ -19,7 +20,10 @@ use crate::{
     process::{self, Failure},
     proto::{
         limits::{MAX_CALLS, MAX_MESSAGE_BYTES},
-        pb::snapshot_service_server::SnapshotServiceServer,
+        pb::{
+            publisher_admin_service_server::PublisherAdminServiceServer,
+            snapshot_service_server::SnapshotServiceServer,
+        },
     },
 };
 
@@ -38,14 +42,20 @@ pub async fn run(settings: Settings, listener: TcpListener) -> Result<(), Failur
     let mut routes = RoutesBuilder::default();
     let service = Edge::new(Service::new(hub.clone(), ending.clone()));
     let snapshots =
-        SnapshotServiceServer::new(snapshots::service::Service::new(hub, ending.clone()))
+        SnapshotServiceServer::new(snapshots::service::Service::new(hub.clone(), ending.clone()))
             .max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let admin = PublisherAdminServiceServer::new(Admin::new(hub));
     // Bounds the memory of calls that wait: beyond it they are not even decoded.
     // Open streams are bounded by themselves.
     let calls = GlobalConcurrencyLimitLayer::new(MAX_CALLS);
     routes.add_service(ServiceBuilder::new().layer(calls.clone()).named_layer(service));
-    routes.add_service(ServiceBuilder::new().layer(calls).named_layer(snapshots));
-    let names = &["counterfoil.v1.PublisherService", "counterfoil.v1.SnapshotService"];
+    routes.add_service(ServiceBuilder::new().layer(calls.clone()).named_layer(snapshots));
+    routes.add_service(ServiceBuilder::new().layer(calls).named_layer(admin));
+    let names = &[
+        "counterfoil.v1.PublisherService",
+        "counterfoil.v1.PublisherAdminService",
+        "counterfoil.v1.SnapshotService",
+    ];
     process::serve(listener, process::Service { routes, names, healthy, ending }).await?;
     join(threads).await;
     Ok(())

@@ -16,6 +16,7 @@ use super::{
     frame::Shape,
     group::Receipt,
     halt::Halt,
+    headroom::snapshot_due_below,
     hub::{Hub, Log},
     intake,
     log::{Extent, ReadError},
@@ -169,7 +170,7 @@ impl PublisherService for Service {
             floor_sequence: Some(extent.floor),
             next_sequence: Some(extent.next),
             reported_sequence: Some(reported),
-            snapshot_due_below: None,
+            snapshot_due_below: Some(snapshot_due_below(&log.limits, &extent)),
         }))
     }
 

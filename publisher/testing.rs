@@ -18,8 +18,9 @@ use super::{
     payloads::Payloads,
     positions::Positions,
     receipts::Receipts,
-    retention::{Limits, WhenFull},
+    retention::{Limits, OnAhead, WhenFull},
     snapshots::{Bounds, Snapshots},
+    suspects::Suspects,
 };
 use crate::proto::{
     chain::Cursor,
@@ -60,11 +61,14 @@ pub fn wide() -> Limits {
         when_full: WhenFull::DropOldest,
         key_window: Duration::from_secs(86_400),
         max_untimed_keys: 1_000_000,
+        hold_for_receivers: false,
+        hold_lease: Duration::from_secs(86_400),
+        on_ahead: OnAhead::Alarm,
     }
 }
 
 /// Room for a few snapshots.
-const BOUNDS: Bounds = Bounds { keep: 2, max_bytes: 1 << 20 };
+pub const BOUNDS: Bounds = Bounds { keep: 2, max_bytes: 1 << 20 };
 
 /// A log in memory with its threads.
 pub struct Running {
@@ -87,6 +91,7 @@ pub fn start(limits: Limits) -> Running {
         store,
         engine: Box::new(engine.clone()),
         positions: Positions::in_memory(),
+        suspects: Suspects::in_memory(),
         outcomes: Outcomes::open(dir.path(), latch).expect("opens"),
         snapshots: Snapshots::open(dir.path(), BOUNDS).expect("opens"),
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     log::{CommitError, LogReader},
     oldest::Oldest,
-    publish::{Parts, acknowledged},
+    publish::Parts,
     resume,
     retention::{Held, NoRoom, make_room},
 };
@@ -19,11 +19,12 @@ pub const TICK: Duration = Duration::from_millis(500);
 pub fn expire(parts: &mut Parts, log: &dyn LogReader, oldest: &mut Oldest, now_ms: i64) {
     let extent = log.extent();
     let held = Held { floor: extent.floor, next: extent.next, bytes: extent.bytes };
-    let (acknowledged, _) = acknowledged(&parts.limits, &parts.receivers, extent.floor);
+    let hold = parts.receivers.hold(&parts.limits, extent.floor, now_ms);
     let size = |sequence| oldest.at(sequence, log);
-    match make_room(&parts.limits, held, (0, 0), acknowledged, now_ms, size) {
+    match make_room(&parts.limits, held, (0, 0), &hold, now_ms, size) {
         Ok(Held { floor, .. }) if floor > extent.floor => match parts.engine.commit(&[], floor) {
             Ok(()) => {
+                parts.receivers.tell_overtaken(extent.floor..floor);
                 parts.extent.send_replace(log.extent());
             }
             Err(error) => drop(parts.halt.judge(&error)),

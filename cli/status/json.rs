@@ -36,8 +36,29 @@ fn of_log(log: &Log) -> Value {
                 "lagEvents": receiver.lag_events,
                 "lagSeconds": receiver.lag_seconds,
                 "headroomEvents": receiver.headroom_events,
+                "evictionSeconds": receiver.eviction_seconds,
+                "needsResync": receiver.needs_resync,
+                "holdsFloor": receiver.holds_floor,
+                "lastSeenTime": receiver.last_seen_time.as_ref().map(ToString::to_string),
             })
         })
+        .collect();
+    let suspects: Vec<_> = log
+        .suspects
+        .iter()
+        .map(|suspect| {
+            json!({
+                "receiver": suspect.receiver,
+                "reason": suspect.reason,
+                "seen": of_cursor(suspect.seen.as_ref()),
+                "time": suspect.time.as_ref().map(ToString::to_string),
+            })
+        })
+        .collect();
+    let ancestors: Vec<_> = log
+        .ancestors
+        .iter()
+        .map(|one| json!({ "logId": one.log_id, "lastSequence": one.last_sequence }))
         .collect();
     json!({
         "name": log.name,
@@ -54,9 +75,14 @@ fn of_log(log: &Log) -> Value {
             "maxBytes": limits.max_bytes,
             "maxAgeSeconds": limits.max_age.as_ref().map(|age| age.seconds),
             "whenFull": limits.when_full,
+            "holdForReceivers": limits.hold_for_receivers,
+            "holdLeaseSeconds": limits.hold_lease.as_ref().map(|lease| lease.seconds),
+            "onAhead": limits.on_ahead,
         })),
         "headroomEvents": log.headroom_events,
         "receivers": receivers,
+        "suspects": suspects,
+        "ancestors": ancestors,
     })
 }
 

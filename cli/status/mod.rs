@@ -29,16 +29,16 @@ pub struct Both {
 }
 
 impl Both {
-    /// Both answer, and neither has stopped for good.
+    /// Both answer, and neither has stopped for good or waits for a person.
     fn is_well(&self) -> bool {
-        let publisher = self.publisher.as_ref().is_ok_and(|log| log.state() != LogState::Halted);
+        let publisher = self.publisher.as_ref().is_ok_and(|log| log.state() == LogState::Active);
         let receiver =
             self.receiver.as_ref().is_ok_and(|status| status.state() != ReceiverState::Halted);
         publisher && receiver
     }
 }
 
-/// Prints the status of both ends; exit code 1 if one is down or halted.
+/// Prints the status of both ends; exit code 1 if one is down, halted or suspect.
 ///
 /// # Errors
 /// [`Failure::Usage`] for text that is no URL.

@@ -65,6 +65,12 @@ fn of_log(log: &Log) -> Vec<Row> {
     if let Some(limits) = &log.limits {
         rows.push(row("bounds", bounds(limits)));
     }
+    if !log.ancestors.is_empty() {
+        let ancestors = log.ancestors.iter().map(|ancestor| {
+            format!("{} up to {}", ancestor.log_id, number(ancestor.last_sequence))
+        });
+        rows.push(row("goes on from", ancestors.collect::<Vec<_>>().join(", ")));
+    }
     if log.receivers.is_empty() {
         rows.push(row("receivers", "none yet"));
     }
@@ -90,8 +96,9 @@ fn bounds(limits: &LogLimits) -> String {
         Some(age) => format!("{} s", grouped(age.seconds)),
         None => "any age".to_owned(),
     };
+    let held = if limits.hold_for_receivers == Some(true) { ", held for receivers" } else { "" };
     format!(
-        "{} events, {}, {age}, then {}",
+        "{} events, {}, {age}, then {}{held}",
         number(limits.max_events),
         bytes_of(limits.max_bytes),
         limits.when_full
@@ -106,8 +113,16 @@ fn position(receiver: &ReceiverPosition) -> String {
         sequence(receiver.acked.as_ref()),
         lag(receiver.lag_events, receiver.lag_seconds)
     );
-    if let Some(headroom) = receiver.headroom_events {
+    if receiver.needs_resync {
+        text.push_str(", needs a resync");
+    } else if let Some(headroom) = receiver.headroom_events {
         let _ = write!(text, ", headroom {}", grouped(headroom));
+        if let Some(seconds) = receiver.eviction_seconds {
+            let _ = write!(text, " ({} s)", grouped(seconds as i64));
+        }
+    }
+    if receiver.holds_floor {
+        text.push_str(", holds the oldest");
     }
     text
 }
@@ -241,6 +256,28 @@ mod tests {
             text.contains("  state        DOWN\n               UNAVAILABLE: refused\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_receiver_that_is_in_danger_or_holds_is_told_so() {
+        let receiver = |change: fn(&mut ReceiverPosition)| {
+            let mut receiver = ReceiverPosition {
+                name: "shop".into(),
+                lag_events: Some(5),
+                headroom_events: Some(1_000),
+                ..Default::default()
+            };
+            change(&mut receiver);
+            position(&receiver)
+        };
+        let known = "shop  away, acked nothing, lag 5 events, ";
+        assert_eq!(receiver(|_| {}), format!("{known}headroom 1,000"));
+        let evicted = receiver(|receiver| receiver.eviction_seconds = Some(3_661.7));
+        assert_eq!(evicted, format!("{known}headroom 1,000 (3,661 s)"));
+        let gone = receiver(|receiver| receiver.needs_resync = true);
+        assert_eq!(gone, format!("{known}needs a resync"));
+        let holds = receiver(|receiver| receiver.holds_floor = true);
+        assert_eq!(holds, format!("{known}headroom 1,000, holds the oldest"));
     }
 
     #[test]

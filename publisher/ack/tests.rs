@@ -1,47 +1,10 @@
-//! The order of an Ack's checks, and receivers beside each other.
-
-use uuid::Uuid;
+//! Receivers beside each other.
 
 use super::*;
-use crate::publisher::testing::{start, wide};
-
-const LOG: Uuid = Uuid::from_u128(1);
-
-fn chain(sequence: Sequence) -> Chain {
-    [sequence as u8 + 1; 32]
-}
-
-fn at(sequence: Sequence) -> Cursor {
-    Cursor { log_id: LOG, sequence, chain: chain(sequence) }
-}
-
-#[test]
-fn the_order_of_checks() {
-    let known = Position { name: "r".to_owned(), session: 3, acked: at(6), reported: 2 };
-    let extent = Extent { log_id: LOG, floor: 5, next: 10, head_chain: chain(9), bytes: 0 };
-    let foreign = Cursor { log_id: Uuid::from_u128(2), ..at(50) };
-    let forked = Cursor { chain: [99; 32], ..at(5) };
-    let cases = [
-        ("fenced, whatever else", 2, Some(foreign), Err(Reason::ReceiverFenced)),
-        ("a session to come", 4, Some(foreign), Err(Reason::InvalidField)),
-        ("another log", 3, Some(foreign), Err(Reason::LogMismatch)),
-        ("ahead", 3, Some(at(10)), Err(Reason::CursorAhead)),
-        ("a fork, though lower", 3, Some(forked), Err(Reason::Diverged)),
-        ("higher", 3, Some(at(9)), Ok(at(9))),
-        ("the same again", 3, Some(at(6)), Ok(at(6))),
-        ("lower", 3, Some(at(5)), Ok(at(6))),
-        ("lower, and truncated", 3, Some(at(1)), Ok(at(6))),
-        ("nothing applied yet", 3, None, Ok(at(6))),
-    ];
-    for (case, session, cursor, expected) in cases {
-        let chain_at = |sequence| match sequence {
-            4..10 => Ok(chain(sequence)),
-            _ => Err(ReadError::Truncated { asked: sequence, floor: 5 }),
-        };
-        let acked = advance(&known, session, cursor, &extent, chain_at);
-        assert_eq!(acked.map_err(|refusal| refusal.reason), expected, "{case}");
-    }
-}
+use crate::publisher::{
+    retention::WhenFull,
+    testing::{start, wide},
+};
 
 fn has(refusal: &Refusal, name: &str, value: &str) -> bool {
     refusal.metadata.iter().any(|(n, v)| *n == name && v == value)
@@ -64,9 +27,12 @@ async fn ack_07_receivers_do_not_disturb_each_other() {
     assert_eq!(ack("b", &b, 5).await, Ok(running.cursor(5)));
     assert_eq!(ack("a", &a, 7).await, Ok(running.cursor(20)), "a lower one changes nothing");
     let all = receivers.all();
-    let positions: Vec<_> = all.iter().map(|(p, _)| (p.name.as_str(), p.acked.sequence)).collect();
+    let positions: Vec<_> =
+        all.iter().map(|r| (r.position.name.as_str(), r.position.acked.sequence)).collect();
     assert_eq!(positions, [("a", 20), ("b", 5)]);
-    assert_eq!(receivers.acknowledged(0), (6, vec!["b".to_owned()]));
+    let rejecting = Limits { when_full: WhenFull::Reject, ..wide() };
+    let hold = receivers.hold(&rejecting, 0, 0);
+    assert_eq!((hold.room_below, hold.holders), (6, vec!["b".to_owned()]));
 }
 
 #[tokio::test]
@@ -92,11 +58,11 @@ async fn a_newer_session_fences_the_older_and_takes_its_cursor_also_backwards() 
     let second = receivers.open("r", running.cursor(0), None).await.expect("opened");
     assert_eq!((first.number(), second.number()), (1, 2));
     assert_eq!(first.fenced().await, 2);
-    assert_eq!(receivers.all()[0].0.acked, running.cursor(0));
+    assert_eq!(receivers.all()[0].position.acked, running.cursor(0));
     let late = receivers.ack("r", 1, Some(running.cursor(2)), None).await.expect_err("fenced");
     assert_eq!(late.reason, Reason::ReceiverFenced);
     assert!(has(&late, "session", "2"));
-    let connected = |receivers: &Receivers| receivers.all()[0].1;
+    let connected = |receivers: &Receivers| receivers.all()[0].connected;
     assert!(connected(receivers));
     drop((first, second));
     assert!(!connected(receivers));
@@ -116,8 +82,56 @@ async fn whoever_was_fenced_does_not_take_over_again() {
     assert_eq!(open(1, Some(1)).await, Ok(2), "its own stream had broken");
     assert_eq!(open(2, None).await, Ok(3), "a new process takes over");
     assert_eq!(open(1, Some(2)).await, Err(Reason::ReceiverFenced));
-    assert_eq!(receivers.all()[0].0.acked, running.cursor(2), "nothing is changed by it");
+    assert_eq!(receivers.all()[0].position.acked, running.cursor(2), "nothing is changed by it");
     assert_eq!(open(2, Some(3)).await, Ok(4));
+}
+
+/// What a removed receiver leaves behind is a number that nobody uses again.
+#[tokio::test]
+async fn who_is_removed_is_unknown_and_comes_back_as_a_new_one() {
+    let running = start(wide());
+    running.fill(3).await;
+    let receivers = &running.log.receivers;
+    let reason = |result: Result<(), Refusal>| result.map_err(|refusal| refusal.reason);
+    assert_eq!(reason(receivers.remove("r").await), Err(Reason::NotFound));
+    let session = receivers.open("r", running.cursor(1), None).await.expect("opened");
+    assert_eq!(reason(receivers.remove("r").await), Err(Reason::WrongState));
+    let number = session.number();
+    drop(session);
+    assert_eq!(reason(receivers.remove("r").await), Ok(()));
+    assert_eq!(receivers.all(), []);
+    let late = receivers.ack("r", number, Some(running.cursor(2)), None).await;
+    assert_eq!(late.map_err(|refusal| refusal.reason), Err(Reason::NotFound));
+    let again = receivers.open("r", running.cursor(-1), None).await.expect("opened");
+    assert_eq!((again.number(), again.reported()), (number + 1, -1));
+    let late = receivers.ack("r", number, Some(running.cursor(2)), None).await;
+    assert_eq!(late.map_err(|refusal| refusal.reason), Err(Reason::ReceiverFenced));
+}
+
+#[tokio::test]
+async fn suspicion_ends_with_an_admitted_replay_or_a_removal() {
+    let running = start(wide());
+    running.fill(3).await;
+    let receivers = &running.log.receivers;
+    let extent = running.extent();
+    let seen = Cursor { sequence: 9, ..running.cursor(2) };
+    let suspects = || {
+        let all = receivers.suspicion().all();
+        all.into_iter().map(|row| (row.name, row.reason)).collect::<Vec<_>>()
+    };
+    for name in ["a", "b"] {
+        receivers.suspect(name, Reason::CursorAhead, seen).await;
+    }
+    assert!(receivers.suspicion().refusal(&extent).is_some());
+    assert_eq!(receivers.all(), [], "it makes nobody known");
+    receivers.remove("a").await.expect("removed");
+    assert_eq!(suspects(), [("b".to_owned(), Reason::CursorAhead)]);
+    let session = receivers.open("b", running.cursor(1), None).await.expect("opened");
+    assert_eq!(suspects(), []);
+    assert!(receivers.suspicion().refusal(&extent).is_none());
+    let ahead = receivers.ack("b", session.number(), Some(seen), None).await;
+    assert_eq!(ahead.map_err(|refusal| refusal.reason), Err(Reason::CursorAhead));
+    assert_eq!(suspects(), [("b".to_owned(), Reason::CursorAhead)]);
 }
 
 fn rejected(sequence: Sequence) -> Reported {

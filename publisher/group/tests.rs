@@ -28,7 +28,8 @@ fn commit(fail: Option<CommitError>, requests: Vec<Intent>) -> Answered {
                 log: &*reader,
                 limits: &limits,
                 halt: &halt,
-                acknowledged: (0, Vec::new()),
+                hold: &Hold::NOTHING,
+                suspect: None,
                 now_ms: 7,
             };
             for intent in requests {

@@ -27,7 +27,7 @@ use uuid::Uuid;
 use crate::{
     process::Failure,
     proto::{
-        chain::{Chain, Cursor},
+        chain::{Ancestor, Chain, Cursor},
         event::Sequence,
     },
 };
@@ -209,6 +209,18 @@ pub trait EventLog: Send {
 pub trait LogReader: Send + Sync {
     /// What the log holds now. Everything in it is on stable storage.
     fn extent(&self) -> Extent;
+
+    /// The incarnations that this one was forked from, the newest first. They do not change
+    /// while it is open.
+    fn ancestors(&self) -> &[Ancestor] {
+        &[]
+    }
+
+    /// Whether an identity is this log's, or that of an ancestor.
+    fn covers(&self, log_id: Uuid) -> bool {
+        self.extent().log_id == log_id
+            || self.ancestors().iter().any(|ancestor| ancestor.log_id == log_id)
+    }
 
     /// Entries from `from` on, in order and without a hole: at most
     /// `max_entries`, and at most `max_bytes` of bodies, though the first is

@@ -13,6 +13,7 @@ use crate::{
     publisher::{
         group::Receipt,
         log::CommitError,
+        retention::WhenFull,
         testing::{intent, start, wide, with_data},
     },
 };

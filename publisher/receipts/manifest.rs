@@ -51,7 +51,8 @@ pub struct Part {
 /// What is on stable storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    /// The log it belongs to.
+    /// The log it belongs to: its identity when this was first written, which a fork makes
+    /// an ancestor's. All receipts files that are named here carry it, too.
     pub log_id: Uuid,
     /// No receipt is found of intents from before this time. Never moves back.
     pub key_floor_ms: i64,

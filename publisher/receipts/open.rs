@@ -71,7 +71,7 @@ fn load_manifest(dir: &Path, log: &dyn LogReader) -> Result<Option<Manifest>, Op
         None if !file::list(dir)?.is_empty() => {
             Err(damaged("it is missing, and there are files of receipts".to_owned()))
         }
-        Some(manifest) if manifest.log_id != extent.log_id => {
+        Some(manifest) if !log.covers(manifest.log_id) => {
             Err(damaged("it belongs to another log".to_owned()))
         }
         Some(manifest) if manifest.position() > extent.next => Err(damaged(format!(

@@ -129,7 +129,7 @@ fn whole(dir: &Path, log: &dyn LogReader) -> Result<Whole, OpenError> {
     for found in file::list(dir)? {
         match file::salvage(&found.path) {
             Ok((content, damaged))
-                if content.header.log_id == extent.log_id
+                if log.covers(content.header.log_id)
                     && content.header.first == found.first
                     && content.header.end <= extent.next =>
             {
@@ -142,7 +142,7 @@ fn whole(dir: &Path, log: &dyn LogReader) -> Result<Whole, OpenError> {
         }
     }
     match manifest::read(dir) {
-        Ok(known) => whole.known = known.filter(|known| known.log_id == extent.log_id),
+        Ok(known) => whole.known = known.filter(|known| log.covers(known.log_id)),
         Err(error @ (OpenError::Io { .. } | OpenError::Format(_))) => return Err(error),
         Err(_) => whole.damaged.push(dir.join(manifest::FILE)),
     }
@@ -151,7 +151,9 @@ fn whole(dir: &Path, log: &dyn LogReader) -> Result<Whole, OpenError> {
 
 /// What is known beside the files: each of them has it as it was when it was made.
 fn scalars(log: &dyn LogReader, known: Option<Manifest>, files: &Files) -> Manifest {
-    let log_id = log.extent().log_id;
+    // Receipts keep the identity that the log had when the first of them was saved.
+    let saved = files.values().next().map(|file| file.header.log_id);
+    let log_id = saved.unwrap_or(log.extent().log_id);
     let mut manifest = known
         .map_or_else(|| Manifest::new(log_id), |known| Manifest { parts: Vec::new(), ..known });
     for Usable { header, .. } in files.values() {

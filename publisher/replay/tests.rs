@@ -204,7 +204,8 @@ async fn rpl_07_who_goes_leaves_nothing_behind_though_nothing_is_published() {
         assert_eq!(drain(&mut frames).await, (vec![], None));
         streams.push(frames);
     }
-    let connected = || running.log.receivers.all().iter().filter(|(_, open)| *open).count();
+    let connected =
+        || running.log.receivers.all().iter().filter(|receiver| receiver.connected).count();
     assert_eq!(connected(), 50);
     drop(streams);
     timeout(SOON, async {

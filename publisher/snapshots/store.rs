@@ -25,7 +25,7 @@ use crate::{
     },
     publisher::{
         log::{LogReader, OpenError},
-        resume::{Start, start_after},
+        resume::{Start, start_in},
     },
 };
 
@@ -339,8 +339,7 @@ fn locked(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
 
 /// Checks that a receiver could go on from a place: that a Replay would start there.
 fn place(cursor: &Cursor, reader: &dyn LogReader) -> Result<(), Refusal> {
-    let extent = reader.extent();
-    start_after(Start::After(*cursor), &extent, |sequence| reader.chain_at(sequence)).map(drop)
+    start_in(reader, Start::After(*cursor)).map(drop)
 }
 
 fn standing(cursor: &Cursor, reader: &dyn LogReader) -> Standing {

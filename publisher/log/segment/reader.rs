@@ -19,7 +19,10 @@ use super::{
     format::{self, FRAME_HEADER_BYTES, FileHeader, FrameHeader},
     seal::Seal,
 };
-use crate::proto::{chain::Chain, event::Sequence};
+use crate::proto::{
+    chain::{Ancestor, Chain},
+    event::Sequence,
+};
 
 /// From one mark to the next, at least. A read skips less than this and a frame.
 pub const MARK_BYTES: u64 = 16 * 1024;
@@ -137,22 +140,25 @@ impl State {
 
 /// The reading side, and what the writing side tells it.
 #[derive(Debug)]
-pub struct Reader(RwLock<State>);
+pub struct Reader {
+    state: RwLock<State>,
+    ancestors: Vec<Ancestor>,
+}
 
 impl Reader {
     /// Readers of this state.
-    pub fn new(state: State) -> Self {
-        Reader(RwLock::new(state))
+    pub fn new(state: State, ancestors: Vec<Ancestor>) -> Self {
+        Reader { state: RwLock::new(state), ancestors }
     }
 
     /// Looks.
     pub fn state(&self) -> RwLockReadGuard<'_, State> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes. Only the writer does.
     pub fn change(&self) -> RwLockWriteGuard<'_, State> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes of the bodies of stored entries.
@@ -234,6 +240,10 @@ impl Reader {
 impl LogReader for Reader {
     fn extent(&self) -> Extent {
         self.state().extent
+    }
+
+    fn ancestors(&self) -> &[Ancestor] {
+        &self.ancestors
     }
 
     fn read(

@@ -5,12 +5,11 @@
 use std::{fs, fs::File, io, path::Path, path::PathBuf};
 
 use bytes::Bytes;
-use uuid::Uuid;
 
 use super::{
     super::{Extent, OpenError, recent::Recent},
     format::{self, BadHeader, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, FrameHeader},
-    meta,
+    meta::{self, Identity},
     reader::{Segment, State, Window},
     seal::Seal,
 };
@@ -64,7 +63,7 @@ pub fn list(dir: &Path) -> io::Result<Vec<(Sequence, PathBuf)>> {
 /// # Errors
 /// [`OpenError`]: bytes are damaged that had been committed, a file is missing,
 /// or a newer version wrote one.
-pub fn look(dir: &Path, log_id: Uuid, trust: Trust) -> Result<Found, OpenError> {
+pub fn look(dir: &Path, identity: &Identity, trust: Trust) -> Result<Found, OpenError> {
     let files = list(dir).map_err(|error| OpenError::io("list", dir, error))?;
     let corrupt = |path: &Path, sequence, what: String| OpenError::Corrupt {
         path: path.display().to_string(),
@@ -79,7 +78,7 @@ pub fn look(dir: &Path, log_id: Uuid, trust: Trust) -> Result<Found, OpenError> 
     for (n, (first, path)) in files.iter().enumerate() {
         let file = File::open(path).map_err(|error| OpenError::io("open", path, error))?;
         let (header, length) = header(&file, path, *first)?;
-        if header.log_id != log_id || header.first != *first {
+        if !identity.covers(header.log_id) || header.first != *first {
             return Err(corrupt(path, *first, "the file belongs to another log or place".into()));
         }
         if let Some(before) = segments.last()
@@ -130,7 +129,7 @@ pub fn look(dir: &Path, log_id: Uuid, trust: Trust) -> Result<Found, OpenError> 
     if floor > newest.next {
         return Err(corrupt(dir, newest.next, format!("the floor {floor} lies beyond the end")));
     }
-    let extent = Extent { log_id, floor, next: newest.next, head_chain, bytes: 0 };
+    let extent = Extent { log_id: identity.log_id, floor, next: newest.next, head_chain, bytes: 0 };
     Ok(Found {
         state: State { extent, segments: segments.into(), recent: Recent::new(extent.next) },
         torn,
@@ -144,8 +143,8 @@ pub fn look(dir: &Path, log_id: Uuid, trust: Trust) -> Result<Found, OpenError> 
 /// # Errors
 /// [`OpenError`], as for opening it. The files that are there are not touched.
 pub fn copy(from: &Path, to: &Path) -> Result<Option<Copied>, OpenError> {
-    let Some(log_id) = meta::read(from)? else { return Ok(None) };
-    let Found { state, torn, .. } = look(from, log_id, Trust::Nothing)?;
+    let Some(identity) = meta::read(from)? else { return Ok(None) };
+    let Found { state, torn, .. } = look(from, &identity, Trust::Nothing)?;
     for Segment { path, length, .. } in &state.segments {
         let mut content = fs::read(path).map_err(|error| OpenError::io("read", path, error))?;
         content.truncate(*length as usize);
@@ -153,7 +152,7 @@ pub fn copy(from: &Path, to: &Path) -> Result<Option<Copied>, OpenError> {
         durable::replace(&target, &content)
             .map_err(|error| OpenError::io("write", &target, error))?;
     }
-    meta::write(to, log_id)?;
+    meta::write(to, &identity)?;
     Ok(Some(Copied { extent: state.extent, torn_bytes: torn.len() as u64 }))
 }
 
@@ -163,8 +162,8 @@ pub fn copy(from: &Path, to: &Path) -> Result<Option<Copied>, OpenError> {
 /// # Errors
 /// [`OpenError`]: as [`look`].
 pub fn check(dir: &Path) -> Result<Option<Extent>, OpenError> {
-    let Some(log_id) = meta::read(dir)? else { return Ok(None) };
-    Ok(Some(look(dir, log_id, Trust::Nothing)?.state.extent))
+    let Some(identity) = meta::read(dir)? else { return Ok(None) };
+    Ok(Some(look(dir, &identity, Trust::Nothing)?.state.extent))
 }
 
 /// What has been copied.

@@ -72,9 +72,9 @@ fn flip(path: &Path, at: usize) {
 
 /// All that a start learns: the extent, and each segment with its marks.
 fn learned(dir: &Path, trust: Trust) -> (Extent, Vec<(seal::Seal, u64)>) {
-    let log_id = meta::read(dir).expect("readable").expect("a log");
+    let identity = meta::read(dir).expect("readable").expect("a log");
     let reader::State { extent, segments, .. } =
-        recover::look(dir, log_id, trust).expect("whole").state;
+        recover::look(dir, &identity, trust).expect("whole").state;
     let about = |segment: &reader::Segment| (segment.seal([0; 32], 0), segment.body_bytes);
     (extent, segments.iter().map(about).collect())
 }

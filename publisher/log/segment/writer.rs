@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{
     super::{CommitError, Entry, EventLog, Extent, LogReader, OpenError, ReadError},
     format::{self, FileHeader, FrameHeader},
-    meta,
+    meta::{self, Identity},
     reader::{Reader, Segment},
     recover::{self, Trust},
     seal,
@@ -69,13 +69,13 @@ impl SegmentLog {
     pub fn open(dir: &Path, options: Options, mut latch: Latch) -> Result<Self, OpenError> {
         durable::remove_unfinished(dir)
             .map_err(|error| OpenError::io("remove unfinished files in", dir, error))?;
-        let log_id = match meta::read(dir)? {
-            Some(log_id) => log_id,
+        let identity = match meta::read(dir)? {
+            Some(identity) => identity,
             None => create(dir)?,
         };
         let names = File::open(dir).map_err(|error| OpenError::io("open", dir, error))?;
         let recover::Found { mut state, torn, unsealed } =
-            recover::look(dir, log_id, Trust::Seals)?;
+            recover::look(dir, &identity, Trust::Seals)?;
         let last = state.last();
         let (path, length, salt) = (last.path.clone(), last.length, last.header.salt);
         let mut settle = || -> io::Result<AppendFile> {
@@ -100,7 +100,7 @@ impl SegmentLog {
         let file = settle().map_err(|error| OpenError::io("sync", &path, error))?;
         state.last().file = Some(file.reading());
         let Extent { floor, next, .. } = state.extent;
-        let shared = Arc::new(Reader::new(state));
+        let shared = Arc::new(Reader::new(state, identity.ancestors));
         let path = dir.display().to_string();
         let bytes = shared.body_bytes(floor..next).map_err(|error| match error {
             ReadError::Corrupt { sequence, what } => OpenError::Corrupt { path, sequence, what },
@@ -229,7 +229,7 @@ impl EventLog for SegmentLog {
 
 /// Makes a new log. Its identity is written last: a directory that has one had a
 /// whole log, so nothing that is missing later is taken for new.
-fn create(dir: &Path) -> Result<Uuid, OpenError> {
+fn create(dir: &Path) -> Result<Identity, OpenError> {
     let files = recover::list(dir).map_err(|error| OpenError::io("list", dir, error))?;
     for (first, file) in &files {
         let length = fs::metadata(file).map_err(|error| OpenError::io("read", file, error))?.len();
@@ -244,8 +244,9 @@ fn create(dir: &Path) -> Result<Uuid, OpenError> {
     let path = path(dir, 0);
     durable::replace(&path, &header(log_id, 0, 0, EMPTY_CHAIN).encode())
         .map_err(|error| OpenError::io("create", &path, error))?;
-    meta::write(dir, log_id)?;
-    Ok(log_id)
+    let identity = Identity::new(log_id);
+    meta::write(dir, &identity)?;
+    Ok(identity)
 }
 
 fn header(log_id: Uuid, first: Sequence, floor: Sequence, chain_before: Chain) -> FileHeader {

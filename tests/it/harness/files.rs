@@ -37,3 +37,14 @@ pub fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 pub fn length(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |file| file.len())
 }
+
+/// Puts a copy of a directory in the place of another, as a person would with the service
+/// stopped.
+pub fn put_copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    for file in below(from) {
+        let target = to.join(file.strip_prefix(from).expect("below it"));
+        fs::create_dir_all(target.parent().expect("a directory")).expect("made");
+        fs::copy(&file, &target).expect("copied");
+    }
+}

@@ -8,8 +8,9 @@ use std::{
 
 use counterfoil::proto::pb::{
     AckOutcome, AckRequest, AckResponse, Cursor, Event, GetLogRequest, GetReceiptRequest,
-    GetReceiptResponse, Log, NewEvent, Outcome, PublishRequest, Receipt, ReplayRequest, StartAt,
-    publisher_service_client::PublisherServiceClient, replay_request::Start,
+    GetReceiptResponse, Log, NewEvent, Outcome, PublishRequest, Receipt, ReceiverPosition,
+    ReplayRequest, StartAt, publisher_service_client::PublisherServiceClient,
+    replay_request::Start,
 };
 use tonic::{
     Status,
@@ -191,6 +192,23 @@ impl Publisher {
             .args(["recover", "--data-dir"])
             .arg(dir.join("publisher"))
             .run()
+    }
+
+    /// Runs `publisher fork` over this directory.
+    pub fn fork(dir: &Path, flags: &[&str]) -> Ended {
+        Self::forking(dir, flags).run()
+    }
+
+    /// The same, to die at a crash point after so many passes.
+    pub fn fork_dies_at(dir: &Path, point: &str, after: u32) -> Ended {
+        Self::forking(dir, &[]).env("FAILPOINTS", dies_at(point, after)).run()
+    }
+
+    fn forking(dir: &Path, flags: &[&str]) -> Launch {
+        Launch::new(env!("CARGO_BIN_EXE_publisher"))
+            .args(["fork", "--data-dir"])
+            .arg(dir.join("publisher"))
+            .args(flags)
     }
 
     /// Runs `publisher rebuild-receipts` over this directory.
@@ -378,6 +396,29 @@ impl Publisher {
     pub async fn acked(&self, receiver: &str) -> Option<Cursor> {
         let log = self.try_log().await.ok()?;
         log.receivers.into_iter().find(|known| known.name == receiver)?.acked
+    }
+
+    /// Opens a Replay under a receiver's name, after a cursor or at the beginning.
+    ///
+    /// # Errors
+    /// The publisher's.
+    pub async fn follows(&self, receiver: &str, after: Option<&Cursor>) -> Result<Frames, Status> {
+        let start = after.cloned().map(Start::After);
+        let receiver = receiver.into();
+        self.replay(ReplayRequest { receiver, start, follow: true, ..Default::default() }).await
+    }
+
+    /// What it shows of a receiver.
+    pub async fn shows(&self, receiver: &str) -> Option<ReceiverPosition> {
+        self.log().await.receivers.into_iter().find(|known| known.name == receiver)
+    }
+
+    /// Waits until it does not count a receiver as connected.
+    pub async fn loses(&self, receiver: &str) {
+        wait_until(&format!("{receiver} is not connected"), async || {
+            (!self.shows(receiver).await?.connected).then_some(())
+        })
+        .await;
     }
 
     /// Waits until a receiver has acknowledged up to a sequence.

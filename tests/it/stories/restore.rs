@@ -1,28 +1,18 @@
 //! Copies brought back: whichever side has gone back in time, it is noticed, and
 //! what can go on by itself does.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use counterfoil::proto::pb::ReceiverState;
 
 use crate::harness::{
     events::{adjusted, adjustments},
-    files::below,
+    files::put_copy,
     ledger::Ledger,
     pair::{Pair, directory},
     publisher::Publisher,
     receiver::Receiver,
 };
-
-/// Copies a directory's files as a person would, with the service stopped.
-fn copy(from: &Path, to: &Path) {
-    let _ = fs::remove_dir_all(to);
-    for file in below(from) {
-        let target = to.join(file.strip_prefix(from).expect("below it"));
-        fs::create_dir_all(target.parent().expect("a directory")).expect("made");
-        fs::copy(&file, &target).expect("copied");
-    }
-}
 
 /// An older copy of the receiver's database: the missing events come again, and
 /// nothing else does.
@@ -61,14 +51,14 @@ async fn a_restored_publisher_is_noticed_by_its_receiver() {
     let (again, data) = (publisher.successor(), publisher.dir().to_owned());
     let backup = dir.path().join("backup");
     assert_eq!(publisher.terminate().code(), Some(0));
-    copy(&data, &backup);
+    put_copy(&data, &backup);
 
     let publisher = again.clone().start();
     publisher.publish(adjustments("l", 5)).await.expect("accepted");
     let receiver = Receiver::start(dir.path(), &publisher.url());
     publisher.waits_for_ack("receiver", 9).await;
     assert_eq!(publisher.terminate().code(), Some(0));
-    copy(&backup, &data);
+    put_copy(&backup, &data);
 
     let publisher = again.start();
     let status = receiver.waits_for_state(ReceiverState::Halted).await;

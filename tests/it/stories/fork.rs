@@ -1,0 +1,239 @@
+//! `publisher fork`: after an older copy was put back, numbers go on above everything any
+//! receiver has seen, without a hole, and who has seen nothing of what is lost goes on.
+
+use std::fs;
+
+use counterfoil::proto::{
+    crash,
+    pb::{Cursor, Event, LogState, Outcome, PublishOutcome},
+    refusal::Reason,
+};
+
+use crate::harness::{
+    events::{adjusted, adjustments, cursors, event, sequences},
+    files::{put_copy, with_extension},
+    pair::directory,
+    process::Ended,
+    publisher::{Publisher, Setup},
+    refusal::refused,
+};
+
+/// A stopped publisher whose directory was put back to 5 events while receiver `ahead` had
+/// seen 10, and has said so; `near` had seen 5.
+struct Restored {
+    again: Setup,
+    /// The cursors after each event, as they were.
+    seen: Vec<Cursor>,
+    dir: tempfile::TempDir,
+}
+
+impl Restored {
+    async fn with(config: &str, lost: usize) -> Restored {
+        let dir = directory();
+        let publisher = Publisher::at(dir.path()).config(config).start();
+        let mut receipts = publisher.publish(adjustments("k", 5)).await.expect("accepted");
+        publisher.follows("near", None).await.expect("known");
+        let (again, data) = (publisher.successor(), publisher.dir().to_owned());
+        let backup = dir.path().join("backup");
+        assert_eq!(publisher.terminate().code(), Some(0));
+        put_copy(&data, &backup);
+        let publisher = again.clone().start();
+        for n in (0..lost).step_by(1_000) {
+            let some = adjustments(&format!("l{n}"), (lost - n).min(1_000));
+            receipts.extend(publisher.publish(some).await.expect("accepted"));
+        }
+        assert_eq!(publisher.terminate().code(), Some(0));
+        put_copy(&backup, &data);
+
+        let seen = cursors(&receipts);
+        let publisher = again.clone().start();
+        let ahead = publisher.follows("ahead", seen.last()).await.map(drop);
+        refused(ahead, Reason::CursorAhead);
+        assert_eq!(publisher.terminate().code(), Some(0));
+        Restored { again, seen, dir }
+    }
+
+    fn fork(&self, flags: &[&str]) -> Ended {
+        Publisher::fork(self.dir.path(), flags)
+    }
+}
+
+fn said(ended: &Ended, part: &str) {
+    let Ended { stdout, stderr, .. } = ended;
+    assert!(stdout.contains(part) || stderr.contains(part), "{part:?} is missing: {ended:?}");
+}
+
+/// The events that stand for lost ones: they are whole, and say of which log.
+fn stand_for_lost(events: &[Event], log_id: &str) {
+    for event in events {
+        assert_eq!(event.r#type, "counterfoil.lost");
+        let sequence = event.sequence.expect("always set");
+        assert_eq!(event.key, format!("counterfoil.lost/{log_id}/{sequence}"));
+        let whole = counterfoil::proto::wire::replayed(event.clone());
+        assert_eq!(whole.expect("a whole event").sequence, sequence);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_events_start_above_what_was_seen_and_who_has_seen_nothing_lost_goes_on() {
+    let config = "[logs.main]\non_ahead = \"refuse_publish\"\n";
+    let restored = Restored::with(config, 5).await;
+    let old_id = restored.seen[0].log_id.clone();
+    let forked = restored.fork(&[]);
+    assert_eq!(forked.code(), Some(0), "{forked:?}");
+    said(&forked, "the next event gets 10");
+    said(&forked, "events 5 to 9 are lost");
+
+    let publisher = restored.again.clone().start();
+    let log = publisher.log().await;
+    assert_ne!(log.log_id, old_id);
+    assert_eq!(log.next_sequence, Some(10));
+    let ancestors: Vec<_> =
+        log.ancestors.iter().map(|one| (&*one.log_id, one.last_sequence)).collect();
+    assert_eq!(ancestors, [(&*old_id, Some(4))]);
+    let everything = publisher.everything().await;
+    assert_eq!(sequences(&everything), (0..10).collect::<Vec<_>>(), "no hole");
+    stand_for_lost(&everything[5..], &old_id);
+
+    // Who has seen nothing of what is lost: at the same place, under the new identity.
+    let mut frames = publisher.follows("near", Some(&restored.seen[4])).await.expect("admitted");
+    let place = Cursor { log_id: log.log_id.clone(), ..restored.seen[4].clone() };
+    assert_eq!(frames.started.log_id, log.log_id);
+    assert_eq!(frames.started.cursor.as_ref(), Some(&place));
+    assert_eq!(sequences(&frames.events(5).await.expect("events")), [5, 6, 7, 8, 9]);
+    let session = frames.started.session.expect("always set");
+    let acked = publisher.ack("near", session, &restored.seen[4]).await.expect("also with the old");
+    assert_eq!(acked.acked, Some(place));
+
+    // Who has: it waits for a person, and holds up nobody.
+    let beyond = publisher.follows("ahead", Some(&restored.seen[7])).await.map(drop);
+    let refusal = refused(beyond, Reason::LogMismatch);
+    assert_eq!((refusal.number("last_sequence"), refusal.number("sequence")), (4, 7));
+    refused(publisher.ack("near", session, &restored.seen[9]).await, Reason::LogMismatch);
+    let log = publisher.log().await;
+    assert_eq!(log.state(), LogState::Suspect);
+    assert!(log.state_detail.contains("counterfoil resync"), "{log:?}");
+
+    // Lost intents are repeated by their producers, and get new numbers; known ones do not.
+    let known = publisher.publish(adjustments("k", 5)).await.expect("known");
+    assert!(known.iter().all(|receipt| receipt.outcome() == PublishOutcome::Duplicate));
+    let again = publisher.publish(adjustments("l0", 5)).await.expect("accepted");
+    assert_eq!(again[0].sequence, Some(10));
+    assert_eq!(sequences(&frames.events(5).await.expect("events")), [10, 11, 12, 13, 14]);
+    // A fork of the fork remembers both.
+    let config = publisher.successor();
+    assert_eq!(publisher.terminate().code(), Some(0));
+    assert_eq!(restored.fork(&["--from", "20"]).code(), Some(0));
+    let publisher = config.start();
+    let last: Vec<_> =
+        publisher.log().await.ancestors.iter().map(|one| one.last_sequence).collect();
+    assert_eq!(last, [Some(14), Some(4)]);
+    publisher.follows("near", Some(&restored.seen[4])).await.expect("still the same history");
+    assert_eq!(publisher.accepts(adjusted("new", "a", 1)).await.sequence, Some(20));
+    let check = Publisher::check(restored.dir.path());
+    assert_eq!(check.code(), Some(3), "in use: {check:?}");
+}
+
+/// A receiver takes what stands for lost events as any other type it does not handle.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_ignores_what_stands_for_lost_events() {
+    let restored = Restored::with("", 5).await;
+    assert_eq!(restored.fork(&[]).code(), Some(0));
+    let publisher = restored.again.clone().start();
+    let receiver = crate::harness::receiver::Receiver::start(restored.dir.path(), &publisher.url());
+    publisher.waits_for_ack("receiver", 9).await;
+    let ledger = receiver.ledger();
+    ledger.check(&publisher.accepted().await, Some(9));
+    let key = format!("counterfoil.lost/{}/7", restored.seen[0].log_id);
+    crate::harness::wait::wait_until("its outcome is known", async || {
+        let told = publisher.outcomes(&key).await;
+        (told == [("receiver".to_owned(), Outcome::Ignored)]).then_some(())
+    })
+    .await;
+}
+
+/// It dies at every place, and the next run completes it; nothing is served before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_that_died_is_completed_by_the_next() {
+    let passes = crash::FORK.iter().map(|&point| (point, 0));
+    for (point, after) in passes.chain([(crash::PUBLISHER_AFTER_FORK_EVENTS, 1)]) {
+        println!("{point}, after {after} passes");
+        let restored = Restored::with("", 2_500).await;
+        let died = Publisher::fork_dies_at(restored.dir.path(), point, after);
+        assert!(died.by_signal() && died.stderr.contains(point), "{died:?}");
+        let refused = restored.again.clone().refuses();
+        assert_eq!(refused.code(), Some(1), "{refused:?}");
+        said(&refused, "publisher fork");
+        let other = restored.fork(&["--from", "3000"]);
+        assert_eq!(other.code(), Some(2), "{other:?}");
+        said(&other, "a fork to 2505 has begun");
+
+        let completed = restored.fork(&[]);
+        assert_eq!(completed.code(), Some(0), "{completed:?}");
+        assert_eq!(Publisher::check(restored.dir.path()).code(), Some(0));
+        let publisher = restored.again.clone().start();
+        let old_id = &restored.seen[0].log_id;
+        let everything = publisher.everything().await;
+        assert_eq!(sequences(&everything), (0..2_505).collect::<Vec<_>>());
+        stand_for_lost(&everything[5..], old_id);
+        let log = publisher.log().await;
+        let ancestors: Vec<_> =
+            log.ancestors.iter().map(|one| (&*one.log_id, one.last_sequence)).collect();
+        assert_eq!(ancestors, [(&**old_id, Some(4))], "once");
+        publisher.follows("near", Some(&restored.seen[4])).await.expect("admitted");
+        assert_eq!(publisher.accepts(adjusted("new", "a", 1)).await.sequence, Some(2_505));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_is_refused_and_changes_nothing() {
+    let restored = Restored::with("", 5).await;
+    let data = restored.dir.path().join("publisher");
+    let before = crate::harness::files::contents(&data);
+    for (flags, part) in [
+        (&["--from", "9"][..], "it must be 10 or more, since receiver ahead has seen"),
+        (&["--from", "20000000"], "at most 10000000 are allowed"),
+        (&["--from", "-1"], "-1"),
+        (&["--log", "other"], "there is no such log"),
+    ] {
+        let refused = restored.fork(flags);
+        assert_eq!(refused.code(), Some(2), "{refused:?}");
+        said(&refused, part);
+        assert_eq!(crate::harness::files::contents(&data), before, "{flags:?}");
+    }
+    let publisher = restored.again.clone().start();
+    let own = publisher.publish(vec![event("k", "counterfoil.lost", "a", "{}")]).await;
+    assert_eq!(refused(own, Reason::InvalidField).fields, ["events[0].type"]);
+    let in_use = restored.fork(&[]);
+    assert_eq!(in_use.code(), Some(3), "{in_use:?}");
+}
+
+/// Receipts follow the log through a fork, also where their files have to be made anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn receipts_are_made_anew_after_a_fork() {
+    // Segments and receipts files come with every publish.
+    let restored = Restored::with("[logs.main]\nmax_events = 10\nsegment_bytes = 1\n", 5).await;
+    assert_eq!(restored.fork(&[]).code(), Some(0));
+    let publisher = restored.again.clone().start();
+    for n in 0..12 {
+        publisher.accepts(adjusted(&format!("new-{n}"), "a", 1)).await;
+    }
+    let data = publisher.dir().to_owned();
+    crate::harness::wait::wait_until("some receipts stand in files alone", async || {
+        (!with_extension(&data, "receipts").is_empty()).then_some(())
+    })
+    .await;
+    let again = publisher.successor();
+    assert_eq!(publisher.terminate().code(), Some(0));
+    let log_dir = restored.dir.path().join("publisher/logs/main");
+    fs::remove_file(log_dir.join("receipts")).expect("the list of receipts files");
+    let refused = again.clone().refuses();
+    said(&refused, "rebuild-receipts");
+    let rebuilt = Publisher::rebuild_receipts(restored.dir.path(), &[]);
+    assert_eq!(rebuilt.code(), Some(0), "{rebuilt:?}");
+    let publisher = again.start();
+    for key in ["k-0", "k-4", "new-0", "new-11"] {
+        let receipt = publisher.receipt(key).await;
+        assert!(receipt.receipt.is_some(), "{key}: {receipt:?}");
+    }
+}
