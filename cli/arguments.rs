@@ -31,6 +31,10 @@ pub enum Command {
     Snapshots(Snapshots),
     /// Let a publisher forget a receiver that is gone for good
     RemoveReceiver(RemoveReceiver),
+    /// Have a receiver make a snapshot now and upload it to the publisher
+    Snapshot(Snapshot),
+    /// Give up what a receiver's database has, and go on from the publisher's newest snapshot
+    Resync(Resync),
     /// Ask a service whether it is serving: exit code 0 if so, else 1
     Health(Health),
     /// Run the pair on example data, kill the receiver on the way, compare totals
@@ -111,6 +115,48 @@ pub struct Tail {
     /// Only events of this type; may be repeated
     #[arg(long = "type", value_name = "TYPE")]
     pub types: Vec<String>,
+}
+
+/// Have a receiver make a snapshot now and upload it to the publisher.
+///
+/// Prints the snapshot once the publisher has stored it.
+#[derive(Debug, Clone, Args)]
+pub struct Snapshot {
+    /// Which receiver.
+    #[command(flatten)]
+    pub target: Target,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Give up what a receiver's database has, and go on from the publisher's newest snapshot.
+///
+/// For a receiver that waits for it (RESYNCING, with resync = "ask"), or that has HALTED
+/// because the publisher's history is another one. What the database had is kept in a file
+/// beside it. Where the publisher has no snapshot that fits and its log still starts at 0,
+/// the receiver begins anew. Returns once it is under way; `status` shows how it goes.
+#[derive(Debug, Clone, Args)]
+pub struct Resync {
+    /// Which receiver.
+    #[command(flatten)]
+    pub target: Target,
+    /// The receiver's name, as confirmation
+    #[arg(long, value_name = "NAME")]
+    pub confirm: String,
+}
+
+/// Which receiver.
+#[derive(Debug, Clone, Args)]
+pub struct Target {
+    /// The receiver
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7602",
+        env = "COUNTERFOIL_RECEIVER"
+    )]
+    pub receiver: String,
 }
 
 /// Show both ends on one screen.

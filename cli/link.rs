@@ -9,6 +9,7 @@ use counterfoil::{
         pb::{
             publisher_admin_service_client::PublisherAdminServiceClient,
             publisher_service_client::PublisherServiceClient,
+            receiver_admin_service_client::ReceiverAdminServiceClient,
             receiver_service_client::ReceiverServiceClient,
             snapshot_service_client::SnapshotServiceClient,
         },
@@ -52,6 +53,14 @@ pub fn receiver(url: &str) -> Result<ReceiverServiceClient<Channel>, Failure> {
 /// [`Failure::Usage`] for text that is no URL.
 pub fn snapshots(url: &str) -> Result<SnapshotServiceClient<Channel>, Failure> {
     Ok(SnapshotServiceClient::new(channel(url)?).max_decoding_message_size(MAX_MESSAGE_BYTES))
+}
+
+/// A client that changes the receiver at `url`, likewise.
+///
+/// # Errors
+/// [`Failure::Usage`] for text that is no URL.
+pub fn receiver_admin(url: &str) -> Result<ReceiverAdminServiceClient<Channel>, Failure> {
+    Ok(ReceiverAdminServiceClient::new(channel(url)?).max_decoding_message_size(MAX_MESSAGE_BYTES))
 }
 
 /// A channel to `url`.

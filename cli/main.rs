@@ -15,6 +15,8 @@ mod process;
 mod publish;
 mod receipt;
 mod remove_receiver;
+mod resync;
+mod snapshot;
 mod snapshots;
 mod status;
 mod tail;
@@ -40,6 +42,8 @@ async fn main() -> ExitCode {
         Command::Receipt(arguments) => receipt::run(arguments).await,
         Command::Snapshots(arguments) => snapshots::run(arguments).await,
         Command::RemoveReceiver(arguments) => remove_receiver::run(arguments).await,
+        Command::Snapshot(arguments) => snapshot::run(arguments).await,
+        Command::Resync(arguments) => resync::run(arguments).await,
         Command::Health(arguments) => health::run(arguments).await,
         Command::Verify(arguments) => verify::run(arguments).await,
         Command::Bench(arguments) => bench::run(arguments).await,

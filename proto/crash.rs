@@ -56,6 +56,32 @@ pub const RECEIVER_BEFORE_PRUNE_COMMIT: &str = "receiver-before-prune-commit";
 /// That transaction is committed; nobody has been told.
 pub const RECEIVER_AFTER_PRUNE_COMMIT: &str = "receiver-after-prune-commit";
 
+/// A copy of the database stands beside it, not yet synced.
+pub const RECEIVER_SNAPSHOT_COPIED: &str = "receiver-snapshot-copied";
+/// The copy is on stable storage and has its hash; nothing has been offered.
+pub const RECEIVER_SNAPSHOT_MADE: &str = "receiver-snapshot-made";
+/// The publisher has said from where on it wants the snapshot; nothing has been sent.
+pub const RECEIVER_SNAPSHOT_OFFERED: &str = "receiver-snapshot-offered";
+/// A piece of the snapshot has been handed to the connection.
+pub const RECEIVER_SNAPSHOT_SENT: &str = "receiver-snapshot-sent";
+/// The publisher has stored the snapshot; the copy still stands.
+pub const RECEIVER_SNAPSHOT_STORED: &str = "receiver-snapshot-stored";
+
+/// A piece of a snapshot is in the staged file.
+pub const RECEIVER_RESYNC_PIECE: &str = "receiver-resync-piece";
+/// All of it is in the staged file, which has not been looked at.
+pub const RECEIVER_RESYNC_STAGED: &str = "receiver-resync-staged";
+/// The staged file is fit; nothing of the database has been touched.
+pub const RECEIVER_RESYNC_CHECKED: &str = "receiver-resync-checked";
+/// Some of its pages are in the database's write-ahead log, not committed.
+pub const RECEIVER_RESYNC_COPYING: &str = "receiver-resync-copying";
+/// All but the last of its pages are, not committed.
+pub const RECEIVER_RESYNC_BEFORE_COMMIT: &str = "receiver-resync-before-commit";
+/// The database is the snapshot, committed; the store has not been opened again.
+pub const RECEIVER_RESYNC_AFTER_COMMIT: &str = "receiver-resync-after-commit";
+/// The store has been opened again, behind its barrier; the staged file still stands.
+pub const RECEIVER_RESYNC_REOPENED: &str = "receiver-resync-reopened";
+
 /// All of the publisher's, in the order of an event's way.
 pub const PUBLISHER: [&str; 12] = [
     PUBLISHER_AFTER_KEY_FLOOR,
@@ -84,12 +110,32 @@ pub const PUBLISHER_SNAPSHOTS: [&str; 4] = [
 pub const FORK: [&str; 3] =
     [PUBLISHER_AFTER_FORK_INTENT, PUBLISHER_AFTER_FORK_EVENTS, PUBLISHER_AFTER_FORK_IDENTITY];
 
-/// All of the receiver's, in the order of an event's way.
+/// Of the receiver's, those on an event's way, in its order.
 pub const RECEIVER: [&str; 4] =
     [RECEIVER_BEFORE_COMMIT, RECEIVER_AFTER_COMMIT, RECEIVER_AFTER_ACK, RECEIVER_AFTER_CHECKPOINT];
 
 /// Those that a receiver passes only while it prunes its ledger.
 pub const RECEIVER_PRUNING: [&str; 2] = [RECEIVER_BEFORE_PRUNE_COMMIT, RECEIVER_AFTER_PRUNE_COMMIT];
+
+/// All that are passed while a receiver makes a snapshot and uploads it.
+pub const RECEIVER_SNAPSHOT: [&str; 5] = [
+    RECEIVER_SNAPSHOT_COPIED,
+    RECEIVER_SNAPSHOT_MADE,
+    RECEIVER_SNAPSHOT_OFFERED,
+    RECEIVER_SNAPSHOT_SENT,
+    RECEIVER_SNAPSHOT_STORED,
+];
+
+/// All that are passed while a receiver downloads a snapshot and installs it.
+pub const RECEIVER_RESYNC: [&str; 7] = [
+    RECEIVER_RESYNC_PIECE,
+    RECEIVER_RESYNC_STAGED,
+    RECEIVER_RESYNC_CHECKED,
+    RECEIVER_RESYNC_COPYING,
+    RECEIVER_RESYNC_BEFORE_COMMIT,
+    RECEIVER_RESYNC_AFTER_COMMIT,
+    RECEIVER_RESYNC_REOPENED,
+];
 
 /// Arms the crash points that `FAILPOINTS` names. Call once, first thing in `main`.
 pub fn arm() {

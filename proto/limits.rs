@@ -129,6 +129,15 @@ pub const SNAPSHOT_SILENCE: Duration = Duration::from_secs(60);
 pub const SNAPSHOT_REST: Duration = Duration::from_secs(10 * 60);
 /// An upload that has stood still for so long is given up, and its bytes are removed.
 pub const SNAPSHOT_OFFER_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+/// Pages of a snapshot that a receiver installs before it looks whether it is to end.
+pub const INSTALL_PIECE_PAGES: i32 = 64;
+/// Snapshots that are made because they are due are at least this far apart.
+pub const SNAPSHOT_SPACING: Duration = Duration::from_secs(1);
+/// A snapshot that is due is made no sooner than so many times what the last one took.
+pub const SNAPSHOT_PACE: u32 = 4;
+/// The second resync in a row waits up to twice this long, and each one twice as long
+/// as the one before, up to the cap of all delays.
+pub const RESYNC_BASE: Duration = Duration::from_millis(250);
 
 /// Largest message that either service accepts. A Publish of the largest batch
 /// fits, with the overhead of a Struct against its JSON text.

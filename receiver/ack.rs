@@ -260,6 +260,7 @@ impl Acks {
         self.board.note(|status| {
             status.acked = acked.flatten().or(Some(sent));
             status.next_sequence = status.next_sequence.max(answer.next_sequence);
+            status.snapshot_due(answer.snapshot_due_below);
             status.ack_refused = None;
             status.reports_stuck_at = stuck;
         });

@@ -4,6 +4,7 @@
 
 use std::{
     collections::VecDeque,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -57,6 +58,23 @@ pub enum Work {
     },
     /// A new stream is about to be opened: where from?
     Resume(oneshot::Sender<Option<Cursor>>),
+    /// Other content is to take the place of what the database holds.
+    Install(Install, oneshot::Sender<Result<(), String>>),
+    /// The log goes on under another `log_id`, with the same history up to what is
+    /// committed.
+    Adopt(Cursor, oneshot::Sender<Result<(), String>>),
+}
+
+/// What is to take the place of what the database holds. It has been checked.
+#[derive(Debug)]
+pub struct Install {
+    /// The file; none: an empty database.
+    pub staged: Option<PathBuf>,
+    /// The cursor in it; none: nothing is applied.
+    pub brings: Option<Cursor>,
+    /// A person has said so: also what is older, or of another history; and the thread goes
+    /// on if it had halted.
+    pub ordered: bool,
 }
 
 /// What the apply thread shares with the stream's reader.
@@ -134,12 +152,12 @@ impl Apply {
     pub fn run(mut self, mut work: mpsc::Receiver<Work>) -> Result<(), String> {
         while let Some(first) = self.wait(&mut work) {
             let mut pending = VecDeque::new();
-            let mut resume = self.take(first, &mut pending);
+            let mut asked = self.take(first, &mut pending);
             loop {
                 // All that has arrived, and no waiting for more.
-                while resume.is_none() && !is_full(&pending) {
+                while asked.is_none() && !is_full(&pending) {
                     let Ok(more) = work.try_recv() else { break };
-                    resume = self.take(more, &mut pending);
+                    asked = self.take(more, &mut pending);
                 }
                 if pending.is_empty() || self.ending.is_cancelled() {
                     break;
@@ -151,13 +169,29 @@ impl Apply {
                 }
                 self.prune_under_load();
             }
-            if let Some(answer) = resume {
-                self.look_at_ledger();
-                // Without a receiver nobody wants to know.
-                let _ = answer.send(self.writer.committed());
+            if let Some(asked) = asked {
+                self.answer(asked);
             }
         }
         self.close()
+    }
+
+    /// Does what is asked once all that came before it is settled. Without a receiver
+    /// nobody wants to know.
+    fn answer(&mut self, asked: Work) {
+        match asked {
+            Work::Frame { .. } => {}
+            Work::Resume(answer) => {
+                self.look_at_ledger();
+                let _ = answer.send(self.writer.committed());
+            }
+            Work::Install(install, answer) => {
+                let _ = answer.send(self.install(&install));
+            }
+            Work::Adopt(to, answer) => {
+                let _ = answer.send(self.adopt(to));
+            }
+        }
     }
 
     /// The next piece of work; looks after the write-ahead log meanwhile.
@@ -185,16 +219,11 @@ impl Apply {
         }
     }
 
-    /// Puts a frame's events behind those that wait. Answers with the asker of
-    /// a [`Work::Resume`].
-    fn take(
-        &mut self,
-        work: Work,
-        pending: &mut VecDeque<Step>,
-    ) -> Option<oneshot::Sender<Option<Cursor>>> {
+    /// Puts a frame's events behind those that wait. Answers with what is no frame.
+    fn take(&mut self, work: Work, pending: &mut VecDeque<Step>) -> Option<Work> {
         let (stream, placed) = match work {
-            Work::Resume(answer) => return Some(answer),
             Work::Frame { stream, placed } => (stream, placed),
+            asked => return Some(asked),
         };
         let outdated = stream != self.streams.newest.load(Ordering::Acquire);
         if self.halted || outdated || self.refused == Some(stream) {
@@ -423,6 +452,7 @@ fn next_group(pending: &mut VecDeque<Step>) -> Vec<Step> {
     pending.drain(..count).collect()
 }
 
+mod install;
 mod pruning;
 
 #[cfg(test)]

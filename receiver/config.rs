@@ -5,6 +5,7 @@ use std::{
     num::NonZeroU32,
     path::PathBuf,
     str::FromStr,
+    time::Duration,
 };
 
 use clap::{Args, Parser, Subcommand};
@@ -20,6 +21,7 @@ use crate::{
     proto::{
         limits::{
             CONNECTION_WINDOW_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, REPLAY_WINDOW_BYTES,
+            SNAPSHOT_SPACING,
         },
         wire,
     },
@@ -27,7 +29,7 @@ use crate::{
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7602);
 /// How long one attempt to connect may take.
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Applies a log's events to a SQLite database, each exactly once.
 #[derive(Debug, Parser)]
@@ -92,6 +94,16 @@ pub struct Flags {
     #[arg(long, env = "COUNTERFOIL_KEEP_LEDGER", value_name = "ROWS")]
     #[serde(deserialize_with = "config::text")]
     keep_ledger: Option<Keep>,
+    /// Where events are no longer retained, go on from a snapshot by itself (auto) or once a
+    /// person says so (ask) [default: auto].
+    #[arg(long, env = "COUNTERFOIL_RESYNC", value_name = "POLICY")]
+    #[serde(deserialize_with = "config::text")]
+    resync: Option<ResyncPolicy>,
+    /// Offer a snapshot to the publisher this often, beside those that retention asks for,
+    /// such as 1h [default: never].
+    #[arg(long, env = "COUNTERFOIL_SNAPSHOT_EVERY", value_name = "DURATION")]
+    #[serde(deserialize_with = "config::text")]
+    snapshot_every: Option<Every>,
     /// A file with the same settings, as TOML.
     #[arg(long, env = "COUNTERFOIL_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -119,6 +131,49 @@ pub struct Settings {
     pub apply_attempts: u32,
     /// Which ledger rows are kept.
     pub keep_ledger: Keep,
+    /// What to do where events are no longer retained.
+    pub resync: ResyncPolicy,
+    /// How often to offer a snapshot, whatever retention asks for; none: never.
+    pub snapshot_every: Option<Duration>,
+}
+
+/// What to do where the events that come next are no longer retained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResyncPolicy {
+    /// Go on from a snapshot.
+    Auto,
+    /// The same, once a person says so.
+    Ask,
+}
+
+impl FromStr for ResyncPolicy {
+    type Err = String;
+
+    fn from_str(policy: &str) -> Result<Self, String> {
+        match policy {
+            "auto" => Ok(ResyncPolicy::Auto),
+            "ask" => Ok(ResyncPolicy::Ask),
+            _ => Err(format!("{policy:?} is no policy; \"auto\" or \"ask\" was expected")),
+        }
+    }
+}
+
+/// A time from one snapshot to the next.
+#[derive(Debug, Clone, Copy)]
+struct Every(Duration);
+
+impl FromStr for Every {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let every = config::parse_duration(text)?;
+        if every < SNAPSHOT_SPACING {
+            return Err(format!(
+                "{text:?} is too short; {SNAPSHOT_SPACING:?} or more was expected"
+            ));
+        }
+        Ok(Every(every))
+    }
 }
 
 impl Flags {
@@ -147,6 +202,8 @@ impl Flags {
             connect_attempts: self.connect_attempts.or(file.connect_attempts).map(u32::from),
             apply_attempts: self.apply_attempts.or(file.apply_attempts).map_or(5, u32::from),
             keep_ledger: self.keep_ledger.or(file.keep_ledger).unwrap_or(Keep::All),
+            resync: self.resync.or(file.resync).unwrap_or(ResyncPolicy::Auto),
+            snapshot_every: self.snapshot_every.or(file.snapshot_every).map(|Every(every)| every),
         })
     }
 }
@@ -266,6 +323,9 @@ mod tests {
             ("--projection", "xx"),
             ("--apply-attempts", "0"),
             ("--keep-ledger", "30"),
+            ("--resync", "never"),
+            ("--snapshot-every", "7"),
+            ("--snapshot-every", "10ms"),
         ] {
             let error = Cli::try_parse_from(["receiver", flag, value]).expect_err(flag);
             assert_eq!(error.exit_code(), 2);
@@ -284,6 +344,8 @@ mod tests {
             ("projection", "\"xx\"", "inventory"),
             ("connect_attempts", "0", "nonzero"),
             ("keep_ledger", "\"some\"", "retained"),
+            ("resync", "\"never\"", "ask"),
+            ("snapshot_every", "\"10ms\"", "1s or more"),
         ] {
             let mut file = tempfile::NamedTempFile::new().expect("temporary file");
             writeln!(file, "# one\n{key} = {value}").expect("written");

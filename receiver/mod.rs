@@ -2,19 +2,27 @@
 //! [`run`] shows the whole flow.
 
 pub mod ack;
+pub mod admin;
 pub mod apply;
+pub mod choose;
 pub mod config;
+pub mod copy;
 pub mod decide;
+pub mod download;
 pub mod inventory;
+pub mod offer;
 pub mod projection;
 pub mod projections;
 pub mod pruning;
 pub mod readers;
 pub mod recent;
 pub mod replay;
+pub mod resync;
 pub mod retry;
 pub mod run;
 pub mod service;
+pub mod snapshot;
+pub mod source;
 pub mod status;
 pub mod store;
 pub mod tables;

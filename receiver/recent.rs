@@ -39,6 +39,12 @@ impl Recent {
         Recent(Mutex::new(Window { after: committed, through: committed, outcomes, bytes: 0 }))
     }
 
+    /// Other content has taken the place of what was there; it is committed up to here.
+    pub fn begin_anew(&self, committed: Sequence) {
+        let outcomes = VecDeque::new();
+        *self.window() = Window { after: committed, through: committed, outcomes, bytes: 0 };
+    }
+
     /// A commit has moved the cursor from where the last one left it to `through`.
     /// `outcomes`: all it has brought but the plain APPLIED, in rising order.
     pub fn add(&self, through: Sequence, outcomes: Vec<Reported>) {
@@ -121,6 +127,16 @@ mod tests {
         assert_eq!(told(&recent, 22, 22), Some((vec![], 22)));
         assert_eq!(told(&recent, 8, 22), None, "9 was committed before it was started");
         assert_eq!(told(&recent, 23, 30), None, "nobody has committed that");
+    }
+
+    #[test]
+    fn nothing_is_known_of_what_was_installed() {
+        let recent = Recent::after(-1);
+        recent.add(9, vec![ignored(3)]);
+        recent.begin_anew(5);
+        assert_eq!(told(&recent, -1, 9), None);
+        recent.add(7, vec![ignored(6)]);
+        assert_eq!(told(&recent, 5, 9), Some((vec![6], 7)));
     }
 
     #[test]

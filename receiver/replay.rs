@@ -17,6 +17,7 @@ use tonic::{
     Code, Status,
     transport::{Channel, Endpoint},
 };
+use tonic_types::StatusExt as _;
 
 use super::{
     ack::Session,
@@ -37,7 +38,7 @@ use crate::proto::{
 };
 
 /// A publisher that says nothing for this long is gone, whatever its connection says.
-const SILENCE: Duration = Duration::from_secs(3 * HEARTBEAT.as_secs());
+pub(super) const SILENCE: Duration = Duration::from_secs(3 * HEARTBEAT.as_secs());
 
 /// What keeping a Replay open takes.
 pub struct Replay {
@@ -61,6 +62,17 @@ pub struct Replay {
     pub ending: CancellationToken,
 }
 
+/// Why there is no Replay any more.
+#[derive(Debug)]
+pub enum Left {
+    /// Told to end.
+    Over,
+    /// The receiver has halted.
+    Halted,
+    /// What comes next is no longer retained.
+    Expired(Failure),
+}
+
 /// Why a stream is over.
 enum Ended {
     /// The publisher, or the way to it.
@@ -72,27 +84,43 @@ enum Ended {
 }
 
 impl Replay {
-    /// Keeps a Replay open until the receiver halts or ends.
-    pub async fn keep(self) {
+    /// Keeps a Replay open until the receiver ends or halts, or until what comes next is no
+    /// longer retained. `last`: this process's session before, as long as it is sure of it.
+    pub async fn keep(&self, last: &mut Option<i64>) -> Left {
+        let left = self.follow(last).await;
+        // The session stays after a halt: what is committed is still to be acknowledged.
+        self.board.note(|status| status.link = Link::Down("the stream is closed".to_owned()));
+        left
+    }
+
+    /// Nothing is acknowledged any more until the next Replay is open.
+    pub fn end_session(&self) {
+        self.session.send_replace(None);
+    }
+
+    async fn follow(&self, last: &mut Option<i64>) -> Left {
         let mut attempt = 0;
-        let mut last = None;
         loop {
             let ended = tokio::select! {
-                ended = self.stream(&mut attempt, &mut last) => ended,
-                () = self.board.halted() => break,
-                () = self.ending.cancelled() => break,
+                ended = self.stream(&mut attempt, last) => ended,
+                () = self.board.halted() => return Left::Halted,
+                () = self.ending.cancelled() => return Left::Over,
             };
             self.session.send_replace(None);
             let status = match ended {
-                Ended::Over => break,
+                Ended::Over => return Left::Over,
                 Ended::Gap => continue,
                 Ended::Failed(status) => status,
             };
             attempt += 1;
             match judge(&status, attempt, self.attempts, rand::random()) {
+                Verdict::Stop { reason, message } if reason == Reason::CursorExpired.as_str() => {
+                    let message = self.expired(&status).unwrap_or(message);
+                    return Left::Expired(Failure { reason, message, ..Failure::default() });
+                }
                 Verdict::Stop { reason, message } => {
                     self.board.halt(Failure { reason, message, ..Failure::default() });
-                    break;
+                    return Left::Halted;
                 }
                 Verdict::Retry(delay) => {
                     let why = retry::said(&status);
@@ -100,17 +128,30 @@ impl Replay {
                     self.board.note(|status| {
                         status.link = Link::Down(why);
                         status.connect_attempts = attempt;
+                        status.resyncing = None; // that is not what it waits for
                     });
                     tokio::select! {
                         () = tokio::time::sleep(delay) => {}
-                        () = self.board.halted() => break,
-                        () = self.ending.cancelled() => break,
+                        () = self.board.halted() => return Left::Halted,
+                        () = self.ending.cancelled() => return Left::Over,
                     }
                 }
             }
         }
-        // The session stays: what is committed is still to be acknowledged.
-        self.board.note(|status| status.link = Link::Down("the stream is closed".to_owned()));
+    }
+
+    /// CURSOR_EXPIRED in the words of one who has to have every event.
+    fn expired(&self, status: &Status) -> Option<String> {
+        let info = status.get_details_error_info()?;
+        let (floor, committed) =
+            (info.metadata.get("floor")?, self.board.status().borrow().committed());
+        Some(match committed {
+            -1 => format!("The log's first events are no longer retained; its oldest is {floor}."),
+            _ => format!(
+                "What comes after sequence {committed} is no longer retained; the log's oldest \
+                 event is {floor}."
+            ),
+        })
     }
 
     /// One stream from its opening to its end. `last`: the session before it.
@@ -161,7 +202,10 @@ impl Replay {
             };
             let (events, cursor) = match frame.frame {
                 Some(Frame::Started(started)) => {
-                    self.started(stream, &started, committed.as_ref(), client.clone())?;
+                    if let Some(adopted) = self.adopts(&started, committed.as_ref()).await? {
+                        tail = Some(adopted);
+                    }
+                    self.started(stream, &started, client.clone());
                     *last = started.session;
                     continue;
                 }
@@ -170,6 +214,7 @@ impl Replay {
                     self.board.heard().floor(stream, heartbeat.floor_sequence.unwrap_or(0));
                     self.board.note(|status| {
                         status.next_sequence = status.next_sequence.max(heartbeat.next_sequence);
+                        status.snapshot_due(heartbeat.snapshot_due_below);
                     });
                     continue;
                 }
@@ -183,10 +228,14 @@ impl Replay {
                     self.board.note(|status| {
                         status.link = Link::Up(Some(head));
                         status.next_sequence = status.next_sequence.max(Some(head + 1));
+                        (status.resync_attempts, status.headroom_events) = (0, None);
                     });
                     (Vec::new(), cursor)
                 }
-                Some(Frame::Warning(_)) => continue,
+                Some(Frame::Warning(warning)) => {
+                    self.board.note(|status| status.headroom_events = warning.headroom_events);
+                    continue;
+                }
                 // A frame of a later version's says nothing that this one has to know.
                 None => continue,
             };
@@ -218,25 +267,45 @@ impl Replay {
         }
     }
 
-    /// The Replay is admitted: acks may go out.
-    fn started(
+    /// The stream is of the incarnation that we know, or of one that has been forked from it
+    /// and is the same up to what we have: then the database takes its name over.
+    async fn adopts(
         &self,
-        stream: u64,
         started: &pb::ReplayStarted,
         committed: Option<&Cursor>,
-        client: PublisherServiceClient<Channel>,
-    ) -> Result<(), Refusal> {
-        if let Some(ours) = committed
-            && started.log_id != ours.log_id.to_string()
-        {
+    ) -> Result<Option<Cursor>, Status> {
+        let Some(ours) = committed.filter(|ours| started.log_id != ours.log_id.to_string()) else {
+            return Ok(None);
+        };
+        let theirs = stated(started.cursor.clone())?;
+        let same = |theirs: &Cursor| {
+            theirs.log_id.to_string() == started.log_id
+                && (theirs.sequence, theirs.chain) == (ours.sequence, ours.chain)
+        };
+        let Some(theirs) = theirs.filter(same) else {
             return Err(Refusal::new(
                 Reason::LogMismatch,
                 format!(
                     "this is log {}, the database holds events of {}",
                     started.log_id, ours.log_id
                 ),
-            ));
-        }
+            )
+            .into());
+        };
+        let gone = || Status::unavailable("the receiver is ending");
+        let (asked, answer) = oneshot::channel();
+        self.work.send(Work::Adopt(theirs, asked)).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?.map_err(Status::unavailable)?;
+        Ok(Some(theirs))
+    }
+
+    /// The Replay is admitted: acks may go out.
+    fn started(
+        &self,
+        stream: u64,
+        started: &pb::ReplayStarted,
+        client: PublisherServiceClient<Channel>,
+    ) {
         tracing::info!(log_id = started.log_id, session = started.session, "connected");
         self.board.heard().started(stream, started.floor_sequence.unwrap_or(0));
         self.board.note(|status| {
@@ -245,11 +314,12 @@ impl Replay {
             status.connect_attempts = 0;
             status.ack_refused = None;
             status.reports_stuck_at = None;
+            status.resyncing = None;
+            status.snapshot_due(started.snapshot_due_below);
         });
         let number = started.session.unwrap_or_default();
         let reported = started.reported_sequence;
         self.session.send_replace(Some(Session { stream, client, number, reported }));
-        Ok(())
     }
 }
 
@@ -264,7 +334,11 @@ fn client(channel: Channel) -> PublisherServiceClient<Channel> {
     PublisherServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 
-async fn within<T>(
+/// Awaits an answer for so long.
+///
+/// # Errors
+/// The call's; UNAVAILABLE where none has come.
+pub(super) async fn within<T>(
     bound: Duration,
     call: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
@@ -274,7 +348,7 @@ async fn within<T>(
 }
 
 /// tonic says only "transport error"; what happened stands below it.
-fn unreachable(error: &tonic::transport::Error) -> Status {
+pub(super) fn unreachable(error: &tonic::transport::Error) -> Status {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;

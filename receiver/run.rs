@@ -13,14 +13,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ack::Acks,
+    admin::Admin,
     apply::{Apply, Streams},
-    config::Settings,
+    config::{ResyncPolicy, Settings},
+    offer::Offers,
     projection::Projection,
     readers::Readers,
     replay::Replay,
-    service,
+    resync::{self, Resync},
+    service, snapshot,
     status::Board,
-    store::{self, OpenError, baseline, cursor, lock, trouble::Trouble},
+    store::{self, Kind, OpenError, baseline, cursor, lock, trouble::Trouble},
     writer::Writer,
 };
 use crate::{
@@ -44,6 +47,7 @@ pub async fn run(
     let Settings {
         publisher, log, name, db, connect_attempts, apply_attempts, keep_ledger, ..
     } = settings;
+    let (resync, snapshot_every) = (settings.resync, settings.snapshot_every);
 
     // The database, all of it on stable storage before anything else happens.
     let db = lock::real_name(&db).map_err(|error| {
@@ -51,6 +55,9 @@ pub async fn run(
     })?;
     let _lock = lock::lock(&db)?;
     lock::refuse_halted(&db)?;
+    snapshot::sweep(&db);
+    let kind = Kind::of(&log, projection.as_ref()).map_err(|e| refused(&db, e.into()))?;
+    let kind = Arc::new(kind);
     let store = store::open(&db, &log, projection.as_ref()).map_err(|e| refused(&db, e))?;
     let committed = cursor::read(&store.connection, &log).map_err(|e| refused(&db, e.into()))?;
 
@@ -63,7 +70,12 @@ pub async fn run(
     let (session, open_session) = watch::channel(None);
     let (work, queue) = mpsc::channel(RECEIVE_QUEUE_FRAMES);
 
-    let shown = service::routes(&board, &log, &name, &db, projection.as_ref(), ending.clone());
+    let (order_resync, resyncs) = mpsc::channel(1);
+    let (order_snapshot, snapshots) = mpsc::channel(1);
+
+    let mut shown = service::routes(&board, &log, &name, &db, projection.as_ref(), ending.clone());
+    let admin = Admin { name: name.clone(), board: board.clone(), order_resync, order_snapshot };
+    shown.routes.add_service(admin.service());
     let writer = Writer::new(store, committed, projection);
     let apply = Apply::new(
         writer,
@@ -80,6 +92,29 @@ pub async fn run(
             let _ = closed.send(apply.run(queue)); // nobody waits any more: nothing to tell
         })
         .map_err(|error| Failure::Runtime(format!("no thread to apply events on: {error}")))?;
+    let resync = Resync {
+        publisher: publisher.clone(),
+        db: db.clone(),
+        kind: kind.clone(),
+        asks: resync == ResyncPolicy::Ask,
+        board: board.clone(),
+        work: work.clone(),
+        orders: resyncs,
+        ending: ending.clone(),
+        ordered: false,
+        refused: Vec::new(),
+        logged: String::new(),
+    };
+    let offers = Offers {
+        publisher: publisher.clone(),
+        name: name.clone(),
+        db: db.clone(),
+        kind,
+        board: board.clone(),
+        every: snapshot_every,
+        orders: snapshots,
+        ending: ending.clone(),
+    };
     let replay = Replay {
         publisher,
         log: log.clone(),
@@ -93,7 +128,9 @@ pub async fn run(
     };
     let readers = Readers::new(db.clone());
     let acks = Acks { log, name, readers, board, session: open_session, ending: ending.clone() };
-    let replay = alive("the task that receives events", tokio::spawn(replay.keep()), &ending);
+    let follow = resync::follow(replay, resync);
+    let replay = alive("the task that receives events", tokio::spawn(follow), &ending);
+    let offers = alive("the task that offers snapshots", tokio::spawn(offers.keep()), &ending);
     let acks = alive("the task that acknowledges", tokio::spawn(acks.keep()), &ending);
 
     let served = async {
@@ -114,7 +151,7 @@ pub async fn run(
         }
         Ok(early)
     };
-    let (served, closed, replay, acks) = tokio::join!(served, closed, replay, acks);
+    let (served, closed, replay, acks, offers) = tokio::join!(served, closed, replay, acks, offers);
     served?;
     match closed {
         Ok(Ok(Err(why))) => {
@@ -127,7 +164,7 @@ pub async fn run(
         // As good as a crash, which costs nothing but a longer start.
         Err(_) => tracing::warn!("the database is still busy; ending without closing it"),
     }
-    replay.and(acks)
+    replay.and(acks).and(offers)
 }
 
 /// Waits for a task. It may be over early, with nothing left to do; if it

@@ -39,7 +39,7 @@ const WATCH_SPACING: Duration = Duration::from_millis(100);
 /// How long a Query waits for its `min_sequence`, unless the caller gives up sooner.
 const QUERY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What this process serves.
+/// What this process serves; its admin service is added by whoever owns what that changes.
 pub fn routes(
     board: &Arc<Board>,
     log: &str,
@@ -62,7 +62,7 @@ pub fn routes(
     routes.add_service(
         ReceiverServiceServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES),
     );
-    let names = &["counterfoil.v1.ReceiverService"];
+    let names = &["counterfoil.v1.ReceiverService", "counterfoil.v1.ReceiverAdminService"];
     process::Service { routes, names, healthy: board.healthy(), ending }
 }
 
@@ -244,6 +244,7 @@ impl Service {
             State::Live => pb::ReceiverState::Live,
             State::Retrying => pb::ReceiverState::Retrying,
             State::Halted => pb::ReceiverState::Halted,
+            State::Resyncing => pb::ReceiverState::Resyncing,
         };
         let outcomes = Outcome::ALL.iter().zip(now.outcomes);
         pb::GetStatusResponse {
@@ -256,14 +257,16 @@ impl Service {
             next_sequence: now.next_sequence,
             lag_events: now.lag_events(),
             lag_seconds: now.lag_seconds,
-            failure: now.halted.as_ref().or(now.retrying.as_ref()).map(failure),
+            failure: now.failure().map(failure),
             projection: self.projection.to_owned(),
             projection_version: Some(self.projection_version),
             connect_attempts: Some(now.connect_attempts.into()),
             commits: Some(now.commits),
             outcomes: outcomes.map(|(outcome, n)| (outcome.as_str().to_owned(), n)).collect(),
             ledger_from_sequence: Some(now.ledger_from),
-            ..Default::default()
+            snapshot_sequence: now.snapshot_sequence,
+            resyncs: Some(now.resyncs),
+            headroom_events: now.headroom_events,
         }
     }
 }

@@ -25,6 +25,22 @@ pub enum State {
     Retrying,
     /// Stopped for good.
     Halted,
+    /// What comes next is no longer retained: going on from a snapshot.
+    Resyncing,
+}
+
+impl State {
+    /// The word, as people and programs have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Connecting => "CONNECTING",
+            State::CatchingUp => "CATCHING_UP",
+            State::Live => "LIVE",
+            State::Retrying => "RETRYING",
+            State::Halted => "HALTED",
+            State::Resyncing => "RESYNCING",
+        }
+    }
 }
 
 /// The connection to the publisher.
@@ -49,6 +65,17 @@ pub struct Failure {
     pub attempts: Option<u32>,
     /// When it will be tried again; none: not by itself.
     pub next_attempt: Option<Time>,
+}
+
+/// Why a receiver goes on from other content than it has, and how far that is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resyncing {
+    /// Why.
+    pub failure: Failure,
+    /// One sentence: what is done now, or what has to be done.
+    pub step: String,
+    /// A person has to say so first.
+    pub waits: bool,
 }
 
 /// An event without its content.
@@ -84,6 +111,20 @@ pub struct Status {
     pub retrying: Option<Failure>,
     /// What stopped it.
     pub halted: Option<Failure>,
+    /// Why other content is about to take the place of what the database holds.
+    pub resyncing: Option<Resyncing>,
+    /// Attempts at that since the head was reached last.
+    pub resync_attempts: u32,
+    /// Installations since the start.
+    pub resyncs: i64,
+    /// A snapshot below this sequence will not be of use for long; 0: none is needed yet.
+    pub snapshot_due_below: Sequence,
+    /// Where the newest snapshot of this projection is that the publisher has, as last
+    /// heard; -1: it has none.
+    pub snapshot_sequence: Option<Sequence>,
+    /// Events that may still come before this receiver's next one is evicted, as the
+    /// publisher has warned; none: it has not.
+    pub headroom_events: Option<i64>,
     /// The publisher refuses acks. Says why.
     pub ack_refused: Option<String>,
     /// The last sequence of which outcomes are reported, where the reports after it
@@ -113,6 +154,12 @@ impl Status {
             link: Link::Down("just started".to_owned()),
             retrying: None,
             halted: None,
+            resyncing: None,
+            resync_attempts: 0,
+            resyncs: 0,
+            snapshot_due_below: 0,
+            snapshot_sequence: None,
+            headroom_events: None,
             ack_refused: None,
             reports_stuck_at: None,
             cursor,
@@ -139,6 +186,7 @@ impl Status {
     /// What the receiver is doing.
     pub fn state(&self) -> State {
         match &self.link {
+            _ if self.resyncing.is_some() => State::Resyncing,
             _ if self.halted.is_some() => State::Halted,
             _ if self.retrying.is_some() => State::Retrying,
             Link::Down(_) => State::Connecting,
@@ -151,8 +199,24 @@ impl Status {
         }
     }
 
+    /// The publisher has said below which sequence a snapshot is of no use for long.
+    pub fn snapshot_due(&mut self, below: Option<Sequence>) {
+        if let Some(below) = below {
+            self.snapshot_due_below = below;
+        }
+    }
+
+    /// What stopped it, or holds it up.
+    pub fn failure(&self) -> Option<&Failure> {
+        let resyncing = self.resyncing.as_ref().map(|resyncing| &resyncing.failure);
+        resyncing.or(self.halted.as_ref()).or(self.retrying.as_ref())
+    }
+
     /// One sentence or two: why it is in this state, and what to do.
     pub fn detail(&self) -> String {
+        if let Some(Resyncing { failure, step, .. }) = &self.resyncing {
+            return format!("{} {step}", failure.message);
+        }
         if let Some(failure) = &self.halted {
             return format!("{} {}", failure.message, what_to_do(failure.reason));
         }
@@ -167,6 +231,12 @@ impl Status {
                 None => "Applying stored events; nothing to do.".to_owned(),
             },
         };
+        if let Some(headroom) = self.headroom_events {
+            detail.push_str(&format!(
+                " {headroom} more events at the publisher, and this receiver's next one is no \
+                 longer retained: it will go on from a snapshot then."
+            ));
+        }
         if let Some(why) = &self.ack_refused {
             detail.push_str(&format!(
                 " The publisher refuses acks ({why}); events are applied all the same."
@@ -185,16 +255,11 @@ impl Status {
 
 /// What a person can do about a reason to halt: all reasons but those that are
 /// mended as [`OTHERWISE`] says. `docs/receive.md` has the same table.
-const WHAT_TO_DO: [(&str, &str); 12] = [
+const WHAT_TO_DO: [(&str, &str); 11] = [
     ("CONFLICT", OTHER_HISTORY),
     ("DIVERGED", OTHER_HISTORY),
     ("LOG_MISMATCH", OTHER_HISTORY),
     ("CURSOR_AHEAD", OTHER_HISTORY),
-    (
-        "CURSOR_EXPIRED",
-        "Start from a copy of a database that is further on, or on a new file if the log still \
-         starts at 0.",
-    ),
     ("GAP", "This is a defect of the publisher's; keep both databases and report it."),
     (
         "RECEIVER_FENCED",
@@ -214,8 +279,9 @@ const WHAT_TO_DO: [(&str, &str); 12] = [
     ("UNREACHABLE", "Check --publisher, then restart the receiver."),
 ];
 
-const OTHER_HISTORY: &str = "Find out which side was restored or replaced; to follow the \
-                             publisher's history, start on a new database file.";
+const OTHER_HISTORY: &str = "Find out which side was restored or replaced. To give up what this \
+                             database has and follow the publisher's history: `counterfoil \
+                             resync --receiver URL --confirm NAME`.";
 const OTHERWISE: &str = "Mend the cause, then restart the receiver.";
 
 fn what_to_do(reason: &str) -> &'static str {
@@ -313,6 +379,31 @@ impl Board {
         self.committed.send_replace(Some(cursor));
     }
 
+    /// Other content has taken the place of all that was there, up to this cursor.
+    pub fn note_installed(&self, cursor: Option<Cursor>) {
+        self.recent.begin_anew(cursor.map_or(-1, |cursor| cursor.sequence));
+        *self.heard() = Heard::NOTHING;
+        self.note(|status| {
+            status.cursor = cursor;
+            status.resyncs += 1;
+            (status.acked, status.lag_seconds, status.headroom_events) = (None, None, None);
+            (status.halted, status.retrying) = (None, None);
+        });
+        self.committed.send_replace(cursor);
+        self.healthy.send_replace(true);
+    }
+
+    /// The log's incarnation has another name from now on; nothing else has changed.
+    pub fn note_adopted(&self, cursor: Cursor) {
+        self.note(|status| status.cursor = Some(cursor));
+        self.committed.send_replace(Some(cursor));
+    }
+
+    /// What a resync does now, or waits for.
+    pub fn resyncing(&self, resyncing: Resyncing) {
+        self.note(|status| status.resyncing = Some(resyncing));
+    }
+
     /// Something failed and is tried again.
     pub fn retrying(&self, failure: Failure) {
         tracing::warn!(reason = failure.reason, attempts = ?failure.attempts, "{}", failure.message);
@@ -333,7 +424,7 @@ impl Board {
             if status.halted.is_none() || latch {
                 status.halted = Some(failure);
             }
-            status.retrying = None;
+            (status.retrying, status.resyncing) = (None, None);
         });
         self.healthy.send_replace(false);
     }
@@ -364,10 +455,18 @@ mod tests {
         expect(&|s| s.next_sequence = Some(0), State::Live, "nothing to do");
         expect(&|s| s.ack_refused = Some("not known".into()), State::Live, "refuses acks");
         expect(&|s| s.reports_stuck_at = Some(7), State::Live, "after 7 cannot be reported");
+        expect(&|s| s.headroom_events = Some(40), State::Live, "40 more events");
         let full = failure("DISK_FULL", "No space.");
         expect(&|s| s.retrying = Some(full.clone()), State::Retrying, "by itself");
         let broken = failure("STORE_FAILED", "A write failed.");
         expect(&|s| s.halted = Some(broken.clone()), State::Halted, "receiver recover --db FILE");
+        let resyncing = Resyncing {
+            failure: failure("CURSOR_EXPIRED", "Sequence 3 is gone."),
+            step: "Getting another.".to_owned(),
+            waits: false,
+        };
+        let both = "Sequence 3 is gone. Getting another.";
+        expect(&|s| s.resyncing = Some(resyncing.clone()), State::Resyncing, both);
     }
 
     #[test]
@@ -376,10 +475,28 @@ mod tests {
         let (_, table) = docs.split_once("## When it stops").expect("the chapter");
         let first_column = |line: &str| line.split('|').nth(1).unwrap_or_default().to_owned();
         let named: Vec<_> = table.lines().map(first_column).collect();
-        for (reason, _) in WHAT_TO_DO.into_iter().chain([("EVENT_FAILED", "")]) {
+        let others = [("EVENT_FAILED", ""), ("CURSOR_EXPIRED", "")];
+        for (reason, _) in WHAT_TO_DO.into_iter().chain(others) {
             let stands = named.iter().any(|cell| cell.split(',').any(|name| name.trim() == reason));
             assert!(stands, "docs/receive.md lacks {reason}");
         }
+    }
+
+    #[test]
+    fn an_installation_ends_a_halt_and_a_failed_disk_ends_a_resync() {
+        let board = Board::new(None);
+        board.halt(Failure { reason: "DIVERGED", ..Failure::default() });
+        let (failure, step) = (Failure::default(), String::new());
+        board.resyncing(Resyncing { failure, step, waits: false });
+        assert_eq!(board.status().borrow().state(), State::Resyncing);
+        board.halt(Failure { reason: STORE_FAILED, ..Failure::default() });
+        assert_eq!(board.status().borrow().state(), State::Halted);
+
+        let board = Board::new(None);
+        board.halt(Failure { reason: "DIVERGED", ..Failure::default() });
+        board.note_installed(None);
+        assert_eq!((board.halted_for(), *board.healthy().borrow()), (None, true));
+        assert_eq!(board.status().borrow().resyncs, 1);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! connection that is replaced when it is not to be trusted any more. Decides
 //! nothing about trying again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use rusqlite::ffi;
+use rusqlite::{Transaction, TransactionBehavior, ffi};
 
 use super::{
     decide::Step,
@@ -14,11 +14,12 @@ use super::{
         baseline::{self, Baseline},
         cursor, lock,
         prune::{self, Bound},
+        replace,
         trouble::{self, Trouble},
     },
     transaction::{self, Committed, EventFault},
 };
-use crate::proto::{chain::Cursor, event::Sequence};
+use crate::proto::{chain::Cursor, crash, event::Sequence};
 
 /// The store, what fills it, and how far.
 pub struct Writer {
@@ -30,6 +31,9 @@ pub struct Writer {
     committed: Option<Cursor>,
     /// What a COMMIT of unknown outcome has brought, if it has.
     unsure: Option<Committed>,
+    /// Where an installation or an adoption of unknown outcome has left the cursor, if it
+    /// came through.
+    perhaps: Option<Option<Cursor>>,
 }
 
 /// Why an attempt failed. Nothing of it is committed, as far as can be known.
@@ -49,7 +53,7 @@ impl Writer {
     /// Takes over an opened store that has committed up to `committed`.
     pub fn new(store: Store, committed: Option<Cursor>, projection: Box<dyn Projection>) -> Self {
         let (db, log) = (store.db().to_owned(), store.log.clone());
-        Writer { store: Some(store), projection, db, log, committed, unsure: None }
+        Writer { store: Some(store), projection, db, log, committed, unsure: None, perhaps: None }
     }
 
     /// What is committed.
@@ -63,13 +67,8 @@ impl Writer {
     /// [`Failed`]. After an error of the store the same group has to be
     /// attempted again: it may turn out to be committed.
     pub fn attempt(&mut self, steps: &[Step]) -> Result<Committed, Failed> {
-        // Where a rollback failed, the connection is not to be trusted.
-        self.store.take_if(|store| !store.connection.is_autocommit());
-        let store = match self.store.take() {
-            Some(store) => store,
-            None => self.open()?,
-        };
-        let store = self.store.insert(store);
+        self.ready()?;
+        let Some(store) = self.store.as_mut() else { return Err(Failed::Store(busy())) };
         if let Some(came_through) = self.unsure.take_if(|group| group.cursor == self.committed) {
             return Ok(came_through);
         }
@@ -100,23 +99,122 @@ impl Writer {
         }
     }
 
+    /// Sees to it that the store is open, and that it is known what is committed.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn ready(&mut self) -> Result<(), Failed> {
+        // Where a rollback failed, the connection is not to be trusted.
+        self.store.take_if(|store| !store.connection.is_autocommit());
+        if self.store.is_none() {
+            self.store = Some(self.open()?);
+        }
+        Ok(())
+    }
+
+    /// Puts a checked file, or without one an empty database, in the place of all that the
+    /// database holds, in one transaction. `brings`: the cursor in it. On return it is on
+    /// stable storage, and the store is open again unless something that will pass is in
+    /// the way. `false`: `go_on` has said no, and nothing has changed.
+    ///
+    /// # Errors
+    /// [`Failed`]. Then [`Writer::ready`] tells whether it came through.
+    pub fn install(
+        &mut self,
+        staged: Option<&Path>,
+        brings: Option<Cursor>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<bool, Failed> {
+        self.ready()?;
+        let empty = lock::beside(&self.db, ".resync-empty");
+        let staged = match staged {
+            Some(staged) => staged,
+            None => {
+                let _ = std::fs::remove_file(&empty); // an earlier attempt's
+                store::make_empty(&empty, &self.log, self.projection.as_ref()).map_err(failed)?;
+                empty.as_path()
+            }
+        };
+        let Some(mut store) = self.store.take() else { return Err(Failed::Store(busy())) };
+        match replace::replace(&mut store, staged, go_on) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.store = Some(store);
+                return Ok(false);
+            }
+            Err(error) => {
+                self.after_unknown(store, &error, brings);
+                return Err(Failed::Store(error));
+            }
+        }
+        (self.committed, self.unsure) = (brings, None);
+        drop(store);
+        let _ = std::fs::remove_file(&empty);
+        match self.ready() {
+            // The next one who needs it opens it.
+            Err(Failed::Store(error))
+                if matches!(trouble::judge(&error), Trouble::Busy | Trouble::Full) => {}
+            ready => ready?,
+        }
+        crash::point(crash::RECEIVER_RESYNC_REOPENED);
+        Ok(true)
+    }
+
+    /// Takes over the incarnation of `to`, whose sequence and chain are those committed, in
+    /// one transaction.
+    ///
+    /// # Errors
+    /// [`Failed`]. Then [`Writer::ready`] tells whether it came through.
+    pub fn adopt(&mut self, to: Cursor) -> Result<(), Failed> {
+        self.ready()?;
+        let from = match self.committed {
+            Some(from) if from == to => return Ok(()),
+            Some(from) if Cursor { log_id: to.log_id, ..from } == to => from,
+            _ => return Err(Failed::Changed("another history was to be adopted".to_owned())),
+        };
+        let Some(store) = self.store.take() else { return Err(Failed::Store(busy())) };
+        let adopted = adopt(&store, &from, &to);
+        match adopted {
+            Ok(true) => {
+                self.committed = Some(to);
+                self.store = Some(store);
+                Ok(())
+            }
+            Ok(false) => {
+                self.store = Some(store);
+                Err(cursor_moved())
+            }
+            Err(error) => {
+                self.after_unknown(store, &error, Some(to));
+                Err(Failed::Store(error))
+            }
+        }
+    }
+
+    /// After a commit that may have come through: the store is opened anew and will tell.
+    /// When the disk failed it stays: another connection would read back what may not be on
+    /// the disk.
+    fn after_unknown(&mut self, store: Store, error: &rusqlite::Error, to: Option<Cursor>) {
+        if trouble::judge(error) == Trouble::Broken {
+            self.store = Some(store);
+        } else {
+            self.perhaps = Some(to);
+        }
+    }
+
     /// Opens the store again, with its barrier, and looks where the cursor is:
     /// after a COMMIT of unknown outcome, that is the answer.
     fn open(&mut self) -> Result<Store, Failed> {
-        let store = match store::open(&self.db, &self.log, self.projection.as_ref()) {
-            Ok(store) => store,
-            Err(OpenError::Sql(error)) => return Err(Failed::Store(error)),
-            Err(OpenError::Held) => return Err(Failed::Store(busy())),
-            Err(OpenError::Io(error)) => return Err(Failed::Disk(error)),
-            Err(OpenError::Refused(why)) => return Err(Failed::Changed(why)),
-        };
+        let store = store::open(&self.db, &self.log, self.projection.as_ref()).map_err(failed)?;
         let found = cursor::read(&store.connection, &self.log).map_err(Failed::Store)?;
         if found != self.committed {
             match &self.unsure {
                 Some(group) if group.cursor == found => self.committed = found,
+                _ if self.perhaps == Some(found) => self.committed = found,
                 _ => return Err(cursor_moved()),
             }
         }
+        self.perhaps = None;
         Ok(store)
     }
 
@@ -176,6 +274,23 @@ impl Writer {
     /// As [`Writer::after_commit`].
     pub fn close(&mut self) -> rusqlite::Result<()> {
         self.store.take().map_or(Ok(()), Store::close)
+    }
+}
+
+fn adopt(store: &Store, from: &Cursor, to: &Cursor) -> rusqlite::Result<bool> {
+    let transaction =
+        Transaction::new_unchecked(&store.connection, TransactionBehavior::Immediate)?;
+    let adopted = cursor::adopt(&transaction, &store.log, from, to.log_id)?;
+    transaction.commit()?;
+    Ok(adopted)
+}
+
+fn failed(error: OpenError) -> Failed {
+    match error {
+        OpenError::Sql(error) => Failed::Store(error),
+        OpenError::Held => Failed::Store(busy()),
+        OpenError::Io(error) => Failed::Disk(error),
+        OpenError::Refused(why) => Failed::Changed(why),
     }
 }
 

@@ -103,6 +103,9 @@ fn of_status(status: &GetStatusResponse) -> Value {
         "connectAttempts": status.connect_attempts,
         "commits": status.commits,
         "outcomes": status.outcomes,
+        "snapshotSequence": status.snapshot_sequence,
+        "resyncs": status.resyncs,
+        "headroomEvents": status.headroom_events,
     })
 }
 

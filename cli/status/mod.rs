@@ -29,16 +29,19 @@ pub struct Both {
 }
 
 impl Both {
-    /// Both answer, and neither has stopped for good or waits for a person.
+    /// Both answer, neither has stopped for good or waits for a person, and the receiver lacks
+    /// no events that the publisher no longer has.
     fn is_well(&self) -> bool {
         let publisher = self.publisher.as_ref().is_ok_and(|log| log.state() == LogState::Active);
+        let stopped = [ReceiverState::Halted, ReceiverState::Resyncing];
         let receiver =
-            self.receiver.as_ref().is_ok_and(|status| status.state() != ReceiverState::Halted);
+            self.receiver.as_ref().is_ok_and(|status| !stopped.contains(&status.state()));
         publisher && receiver
     }
 }
 
-/// Prints the status of both ends; exit code 1 if one is down, halted or suspect.
+/// Prints the status of both ends; exit code 1 if one is down, halted, suspect or
+/// resyncing.
 ///
 /// # Errors
 /// [`Failure::Usage`] for text that is no URL.

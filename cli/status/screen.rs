@@ -154,6 +154,9 @@ fn of_status(status: &GetStatusResponse) -> Vec<Row> {
         let commits = number(status.commits);
         rows.push(row("this run", format!("{} in {commits} commits", outcomes.join(", "))));
     }
+    if let Some(resyncs) = status.resyncs.filter(|&resyncs| resyncs > 0) {
+        rows.push(row("resyncs", grouped(resyncs)));
+    }
     if let Some(failure) = &status.failure {
         rows.push(row("failure", format!("{}: {}", failure.reason, failure.message)).coloured(RED));
         if let Some(at) = failure.sequence {

@@ -337,6 +337,129 @@ fn the_ledger_is_pruned_while_nothing_waits() {
     assert_eq!(bench.number("SELECT min(sequence) FROM counterfoil_ledger"), 3_000);
 }
 
+/// A copy of a database that has applied these events, as snapshots are.
+fn copied(events: &[Event]) -> (tempfile::TempDir, PathBuf) {
+    let bench = Bench::new(Inventory);
+    bench.send(0, events, cursor_after(events));
+    assert_eq!(bench.resume(), events.len() as i64 - 1);
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let file = directory.path().join("copy.db");
+    crate::receiver::copy::copy(&bench.db, &file).expect("copied");
+    (directory, file)
+}
+
+impl Bench {
+    fn install(
+        &self,
+        staged: Option<&PathBuf>,
+        brings: Option<Cursor>,
+        ordered: bool,
+    ) -> Result<(), String> {
+        let (asked, answer) = oneshot::channel();
+        let install = Install { staged: staged.cloned(), brings, ordered };
+        let work = self.work.as_ref().expect("open");
+        work.blocking_send(Work::Install(install, asked)).expect("the thread runs");
+        answer.blocking_recv().expect("answered")
+    }
+
+    fn adopt(&self, to: Cursor) -> Result<(), String> {
+        let (asked, answer) = oneshot::channel();
+        let work = self.work.as_ref().expect("open");
+        work.blocking_send(Work::Adopt(to, asked)).expect("the thread runs");
+        answer.blocking_recv().expect("answered")
+    }
+}
+
+/// SNP-03: what is further on is installed, what is the same does nothing, what is older is
+/// refused; and events go on from there.
+#[test]
+fn only_what_is_further_on_is_installed() {
+    let events = adjustments(0, 8);
+    let [three, five] = [3, 5].map(|n| copied(&events[..n]));
+    let at = |n: usize| Some(cursor_after(&events[..n]));
+    let bench = Bench::new(Inventory);
+    bench.send(0, &events[..2], cursor_after(&events[..2]));
+    bench.install(Some(&five.1), at(5), false).expect("further on");
+    assert_eq!(bench.resume(), 4);
+    assert_eq!(bench.number("SELECT total FROM total"), 5);
+    assert_eq!(bench.outcomes(), ["APPLIED"; 5]);
+    let changes = || bench.number("SELECT count(*) FROM stock WHERE item = 'mark'");
+    let mark = "INSERT INTO stock VALUES ('mark', 0, 1)";
+    Connection::open(&bench.db).and_then(|db| db.execute_batch(mark)).expect("marked");
+    bench.install(Some(&five.1), at(5), false).expect("nothing to do");
+    let refused = bench.install(Some(&three.1), at(3), false).expect_err("older");
+    assert!(refused.contains("older than what is applied, 4"), "{refused}");
+    assert_eq!((changes(), bench.resume()), (1, 4), "nothing has been touched");
+    bench.send(0, &events[5..], cursor_after(&events));
+    assert_eq!(bench.resume(), 7);
+    assert_eq!(bench.number("SELECT total FROM total"), 8);
+    let reported = bench.board.recent().report(4, 7);
+    assert_eq!(reported.expect("since the installation").through, 7);
+    assert_eq!(bench.board.recent().report(3, 7), None, "the ledger knows");
+}
+
+/// On order also what is older or empty is installed, and a halt is over.
+#[test]
+fn on_order_anything_is_installed_and_a_halt_is_over() {
+    let events = adjustments(0, 4);
+    let forged = Cursor { chain: [9; 32], ..cursor_after(&events) };
+    let one = copied(&events[..1]);
+    for (staged, brings, left) in
+        [(Some(&one.1), Some(cursor_after(&events[..1])), 0), (None, None, -1)]
+    {
+        let bench = Bench::new(Inventory);
+        bench.send(0, &events[..2], cursor_after(&events[..2]));
+        bench.resume();
+        bench.send(0, &events[2..], forged);
+        assert_eq!(bench.halted().reason, "DIVERGED");
+        bench.install(staged, brings, false).expect_err("it has halted");
+        bench.install(staged, brings, true).expect("ordered");
+        assert_eq!(bench.resume(), left);
+        assert_eq!(bench.board.halted_for(), None);
+        assert_eq!(bench.number("SELECT total FROM total"), left + 1);
+        let rest = &events[(left + 1) as usize..];
+        bench.send(0, rest, cursor_after(&events));
+        assert_eq!(bench.resume(), 3);
+        assert_eq!(bench.number("SELECT total FROM total"), 4);
+    }
+}
+
+/// A file that is none, and one whose pages cannot be copied: the database is as it was.
+#[test]
+fn what_cannot_be_copied_changes_nothing() {
+    let events = adjustments(0, 3);
+    let bench = Bench::new(Inventory);
+    bench.send(0, &events[..2], cursor_after(&events[..2]));
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let file = directory.path().join("pages.db");
+    let other = Connection::open(&file).expect("opened");
+    other.execute_batch("PRAGMA page_size = 8192; CREATE TABLE t (a)").expect("written");
+    drop(other);
+    let after = Some(cursor_after(&events));
+    bench.install(Some(&file), after, false).expect_err("other pages");
+    bench.install(Some(&directory.path().join("none")), after, false).expect_err("no file");
+    assert_eq!(bench.resume(), 1);
+    bench.send(0, &events[2..], cursor_after(&events));
+    assert_eq!(bench.resume(), 2);
+    assert_eq!(bench.number("SELECT total FROM total"), 3);
+}
+
+#[test]
+fn a_forked_log_is_adopted_where_its_history_is_ours() {
+    let events = adjustments(0, 3);
+    let bench = Bench::new(Inventory);
+    bench.send(0, &events, cursor_after(&events));
+    let adopted = Cursor { log_id: uuid::Uuid::from_u128(9), ..cursor_after(&events) };
+    bench.adopt(Cursor { chain: [9; 32], ..adopted }).expect_err("another history");
+    bench.adopt(Cursor { sequence: 1, ..adopted }).expect_err("another place");
+    for _ in 0..2 {
+        bench.adopt(adopted).expect("the same history");
+        let stored = cursor::read(&bench.tables(), "main").expect("readable");
+        assert_eq!(stored, Some(adopted));
+    }
+    assert_eq!(*bench.board.committed().borrow(), Some(adopted));
+}
+
 /// Does what the event's type says, mistakes included.
 struct Mischief {
     panics: AtomicU32,

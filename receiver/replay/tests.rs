@@ -240,7 +240,7 @@ impl Pair {
             session,
             ending: ending.clone(),
         };
-        tokio::spawn(replay.keep());
+        tokio::spawn(async move { replay.keep(&mut None).await });
         let acks = Acks {
             log,
             name,

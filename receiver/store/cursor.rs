@@ -61,6 +61,20 @@ pub fn advance(
     Ok(changed == 1)
 }
 
+/// Gives the cursor the `log_id` of an incarnation that has the same history up to it; all
+/// else stays. `false`: it is not at `old`, and nothing was changed.
+///
+/// # Errors
+/// Whatever SQLite says.
+pub fn adopt(tables: &Connection, log: &str, old: &Cursor, log_id: Uuid) -> rusqlite::Result<bool> {
+    let changed = tables.execute(
+        "UPDATE counterfoil_cursor SET log_id = ?3
+         WHERE log = ?1 AND log_id = ?2 AND sequence = ?4 AND chain = ?5",
+        params![log, old.log_id.to_string(), log_id.to_string(), old.sequence, old.chain],
+    )?;
+    Ok(changed == 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,5 +95,21 @@ mod tests {
         assert!(!advance(Some(&at(3)), at(4)), "a lower one after a higher one");
         assert!(!advance(Some(&Cursor { chain: [8; 32], ..at(9) }), at(10)), "another history");
         assert_eq!(read(&tables, "main").expect("readable"), Some(at(9)));
+    }
+    #[test]
+    fn it_is_adopted_only_where_it_is() {
+        let tables = Connection::open_in_memory().expect("memory");
+        tables.execute_batch(include_str!("schema.sql")).expect("schema");
+        let at = Cursor { log_id: Uuid::from_u128(1), sequence: 3, chain: [7; 32] };
+        assert!(advance(&tables, "main", None, &at).expect("no SQL error"));
+        let adopt = |old: &Cursor| {
+            super::adopt(&tables, "main", old, Uuid::from_u128(2)).expect("no SQL error")
+        };
+        assert!(!adopt(&Cursor { sequence: 2, ..at }), "an old place");
+        assert!(!adopt(&Cursor { chain: [8; 32], ..at }), "another history");
+        assert!(adopt(&at));
+        assert!(!adopt(&at), "a second time");
+        let adopted = Cursor { log_id: Uuid::from_u128(2), ..at };
+        assert_eq!(read(&tables, "main").expect("readable"), Some(adopted));
     }
 }

@@ -5,7 +5,7 @@ use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
-    os::unix::fs::MetadataExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -18,6 +18,24 @@ pub fn beside(db: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(db.as_os_str());
     name.push(ending);
     PathBuf::from(name)
+}
+
+/// Takes away all files whose names are the database's with something added that begins so,
+/// but one. Best effort.
+pub fn remove_beside(db: &Path, beginning: &str, but: Option<&Path>) {
+    let begins = beside(db, beginning);
+    let Some(begins) = begins.file_name() else { return };
+    let Ok(entries) = fs::read_dir(directory(db)) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let ours = entry.file_name().as_bytes().starts_with(begins.as_bytes());
+        if ours
+            && Some(path.as_path()) != but
+            && let Err(error) = fs::remove_file(&path)
+        {
+            tracing::warn!(%error, path = %path.display(), "a file of no use cannot be removed");
+        }
+    }
 }
 
 /// One name for one database, whatever links lead to it: what stands beside it

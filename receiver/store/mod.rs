@@ -5,19 +5,23 @@ pub mod baseline;
 mod checkpoint;
 pub mod cursor;
 mod guard;
+mod kind;
 pub mod ledger;
 pub mod lock;
 mod migrate;
 mod open;
 pub mod prune;
 pub mod recover;
+pub mod replace;
+pub mod staged;
 pub mod trouble;
 
 use std::path::PathBuf;
 
 use rusqlite::Connection;
 
-pub use open::{OpenError, is_receivers, open, open_for_reading};
+pub use kind::Kind;
+pub use open::{OpenError, is_receivers, make_empty, open, open_for_reading};
 
 /// The version of the receiver's own tables, in SQLite's `user_version`.
 const SCHEMA_VERSION: i32 = 2;

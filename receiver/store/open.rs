@@ -15,6 +15,9 @@ use crate::receiver::projection::Projection;
 
 /// Marks a database as a receiver's: "CfRc".
 const APPLICATION_ID: i32 = 0x4366_5263;
+/// What SQLite gives a page of a new database. One with other pages cannot be copied
+/// over it.
+pub(super) const PAGE_BYTES: i64 = 4_096;
 /// 3.51.3: earlier ones may damage a file that is written and checkpointed at once.
 const LEAST_SQLITE: i32 = 3_051_003;
 /// How long a statement waits for another process. Short: the ending of the
@@ -68,7 +71,7 @@ pub fn open(db: &Path, log: &str, projection: &dyn Projection) -> Result<Store, 
         migrate::migrate(&connection)?;
     }
     lock::sync_directory(db)?;
-    check_contents(&connection, log, projection)?;
+    check_contents(&connection, log, projection.name(), projection.version())?;
     connection.set_prepared_statement_cache_capacity(64);
     let guard = Guard::on(&mut connection)?;
     let wal = checkpoint::Wal::watch(&mut connection, db)?;
@@ -175,16 +178,29 @@ fn create(
     Ok(())
 }
 
+/// Makes a file that holds what a new database does. It is on stable storage on return.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn make_empty(file: &Path, log: &str, projection: &dyn Projection) -> Result<(), OpenError> {
+    let mut connection = Connection::open(file)?;
+    create(&mut connection, log, projection)?;
+    connection.close().map_err(|(_, error)| error)?;
+    std::fs::File::open(file)?.sync_all()?;
+    Ok(())
+}
+
 /// The database has to have been filled from the same log by the same projection.
-fn check_contents(
+pub(super) fn check_contents(
     connection: &Connection,
     log: &str,
-    projection: &dyn Projection,
+    projection: &str,
+    version: i64,
 ) -> Result<(), OpenError> {
     let expected = [
         ("log", log.to_owned()),
-        ("projection", projection.name().to_owned()),
-        ("projection_version", projection.version().to_string()),
+        ("projection", projection.to_owned()),
+        ("projection_version", version.to_string()),
     ];
     for (name, value) in expected {
         let found: String = connection.query_row(

@@ -18,6 +18,7 @@ use counterfoil::proto::{
         publisher_service_server::{PublisherService, PublisherServiceServer},
         replay_response::Frame,
     },
+    refusal::{Reason, Refusal},
     wire,
 };
 use tokio::net::TcpListener;
@@ -25,7 +26,7 @@ use tokio_stream::{Stream, StreamExt as _, wrappers::TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
 
-use super::{loopback, wait::wait_until};
+use super::{loopback, shelf::Shelf, wait::wait_until};
 
 /// One log's true history, out of which a fake may tell what it likes.
 #[derive(Clone)]
@@ -62,6 +63,13 @@ impl History {
             accept_time: now,
             intent,
         }));
+    }
+
+    /// The same history under another `log_id`.
+    pub fn forked(&self) -> Self {
+        let log_id = Uuid::new_v4();
+        let cursors = self.cursors.iter().map(|cursor| chain::Cursor { log_id, ..*cursor });
+        History { log_id, events: self.events.clone(), cursors: cursors.collect() }
     }
 
     fn head(&self) -> chain::Cursor {
@@ -116,16 +124,51 @@ impl History {
         frame(Frame::Batch(ReplayBatch { events, cursor: Some(self.cursor(cursor)) }))
     }
 
+    /// A heartbeat that says below where a snapshot is due.
+    pub fn snapshot_due_below(&self, sequence: i64) -> Step {
+        frame(Frame::Heartbeat(pb::ReplayHeartbeat {
+            floor_sequence: Some(0),
+            next_sequence: Some(self.events.len() as i64),
+            snapshot_due_below: Some(sequence),
+            ..Default::default()
+        }))
+    }
+
     /// `caught_up` at the head.
     pub fn caught_up(&self) -> Step {
         let cursor = Some(wire::cursor_message(&self.head()));
         frame(Frame::CaughtUp(ReplayCaughtUp { cursor }))
     }
 
+    /// As GetLog shows it, where only what comes from `floor` on is retained.
+    pub fn shown(&self, floor: i64) -> pb::Log {
+        pb::Log {
+            name: "main".into(),
+            log_id: self.log_id.to_string(),
+            floor_sequence: Some(floor),
+            next_sequence: Some(self.events.len() as i64),
+            ..Default::default()
+        }
+    }
+
+    /// What an honest publisher that retains what comes from `floor` on sends after a cursor.
+    pub fn retained(&self, session: i64, after: i64, floor: i64) -> Vec<Step> {
+        if after >= floor - 1 {
+            return self.honestly(session, after);
+        }
+        let what = format!("sequences {} to {} are no longer retained", after + 1, floor - 1);
+        let refusal = Refusal::new(Reason::CursorExpired, what).with("floor", floor);
+        vec![Step::Fail(refusal.into())]
+    }
+
     /// What an honest publisher sends after a cursor.
     pub fn honestly(&self, session: i64, after: i64) -> Vec<Step> {
         let rest: Vec<_> = ((after + 1) as usize..self.events.len()).collect();
-        let mut steps = vec![self.started(session)];
+        let mut started = self.started(session);
+        if let Step::Send(ReplayResponse { frame: Some(Frame::Started(started)) }) = &mut started {
+            started.cursor = Some(self.cursor(after));
+        }
+        let mut steps = vec![started];
         steps.extend(rest.chunks(100).map(|chunk| self.batch(chunk)));
         steps.push(self.caught_up());
         steps
@@ -173,6 +216,14 @@ impl FakePublisher {
     pub async fn start(
         script: impl FnMut(usize, &ReplayRequest) -> Vec<Step> + Send + 'static,
     ) -> FakePublisher {
+        Self::start_beside(&Shelf::default(), script).await
+    }
+
+    /// The same, with snapshots.
+    pub async fn start_beside(
+        shelf: &Shelf,
+        script: impl FnMut(usize, &ReplayRequest) -> Vec<Step> + Send + 'static,
+    ) -> FakePublisher {
         let listener = TcpListener::bind((loopback::address(), 0)).await.expect("a loopback port");
         let address = listener.local_addr().expect("it is bound");
         let told = Told {
@@ -185,8 +236,14 @@ impl FakePublisher {
         let fake = FakePublisher { address, told: Arc::new(Mutex::new(told)) };
         let service = PublisherServiceServer::new(fake.clone());
         let server = tonic::transport::Server::builder().add_service(service);
+        let server = server.add_service(shelf.service());
         tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
         fake
+    }
+
+    /// What GetLog answers.
+    pub fn shows_log(&self, log: pb::Log) {
+        self.told.lock().expect("no holder panics").log = Some(log);
     }
 
     /// Answers acks in another way.

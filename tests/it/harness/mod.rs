@@ -17,6 +17,7 @@ pub mod publish_stream;
 pub mod publisher;
 pub mod receiver;
 pub mod refusal;
+pub mod shelf;
 pub mod snapshot;
 pub mod tools;
 pub mod wait;

@@ -7,8 +7,9 @@ use std::{
 };
 
 use counterfoil::proto::pb::{
-    GetLedgerEntryRequest, GetStatusRequest, GetStatusResponse, LedgerEntry, QueryRequest,
-    QueryResponse, ReceiverState, WaitAppliedRequest, get_ledger_entry_request::By,
+    CreateSnapshotRequest, GetLedgerEntryRequest, GetStatusRequest, GetStatusResponse, LedgerEntry,
+    QueryRequest, QueryResponse, ReceiverState, ResyncRequest, Snapshot, WaitAppliedRequest,
+    get_ledger_entry_request::By, receiver_admin_service_client::ReceiverAdminServiceClient,
     receiver_service_client::ReceiverServiceClient,
 };
 use tonic::{Request, Status, transport::Channel};
@@ -37,6 +38,11 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Where its database is.
+    pub fn db(&self) -> &Path {
+        &self.db
+    }
+
     /// Another receiver beside the first: its own name, its own database.
     pub fn named(mut self, name: &str) -> Self {
         self.db.set_file_name(format!("{name}.db"));
@@ -231,6 +237,27 @@ impl Receiver {
         let answer = self.client.clone().wait_applied(request).await;
         let cursor = answer.expect("WaitApplied").into_inner().cursor.expect("a cursor");
         assert!(cursor.sequence >= Some(sequence), "waited for {sequence}, got {cursor:?}");
+    }
+
+    /// Has it make a snapshot and upload it.
+    ///
+    /// # Errors
+    /// The receiver's, or the publisher's.
+    pub async fn snapshot(&self) -> Result<Snapshot, Status> {
+        let mut client = ReceiverAdminServiceClient::new(channel(self.address));
+        let made = within("CreateSnapshot", client.create_snapshot(CreateSnapshotRequest {}));
+        Ok(made.await?.into_inner().snapshot.expect("a snapshot"))
+    }
+
+    /// Orders it to give up what its database has.
+    ///
+    /// # Errors
+    /// The receiver's.
+    pub async fn resync(&self, confirm: &str) -> Result<(), Status> {
+        let mut client = ReceiverAdminServiceClient::new(channel(self.address));
+        let request = ResyncRequest { confirm: confirm.into() };
+        within("Resync", client.resync(request)).await?;
+        Ok(())
     }
 
     /// What it has done with a sequence.

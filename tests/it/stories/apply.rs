@@ -387,7 +387,6 @@ async fn what_cannot_be_resumed_is_said_and_never_papered_over() {
     let reasons = [
         Reason::LogMismatch,
         Reason::CursorAhead,
-        Reason::CursorExpired,
         Reason::Diverged,
         Reason::LogNotFound,
         Reason::Corrupt,
@@ -444,9 +443,10 @@ async fn a_lie_is_noticed() {
     }
     // Another log under the same address.
     let dir = directory();
+    let another = History::of(adjustments("y", 3));
     let fake = FakePublisher::start(move |n, _| match n {
         0 => [history.honestly(1, -1), vec![Step::End]].concat(),
-        _ => other_log.honestly(2, 2),
+        _ => another.honestly(2, 2),
     })
     .await;
     let receiver = Receiver::start(dir.path(), &fake.url());

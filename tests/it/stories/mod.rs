@@ -21,6 +21,7 @@ mod publish_stream;
 mod receipts;
 mod replay;
 mod restore;
+mod resync;
 mod retention;
 mod sealed;
 mod snapshots;

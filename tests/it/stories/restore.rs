@@ -88,7 +88,8 @@ async fn a_replaced_log_is_noticed_by_its_receiver() {
     assert_eq!(pair.receiver.ledger().total, 5);
 }
 
-/// Truncation past a receiver that was away: said, and not skipped.
+/// Truncation past a receiver that was away, and nobody who has a snapshot: said, and not
+/// skipped.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_was_away_too_long_is_told_what_is_missing() {
     let dir = directory();
@@ -102,7 +103,7 @@ async fn a_receiver_that_was_away_too_long_is_told_what_is_missing() {
         publisher.accepts(adjusted(&format!("l{n}"), "a", 1)).await;
     }
     let receiver = again.start();
-    let status = receiver.waits_for_state(ReceiverState::Halted).await;
+    let status = receiver.waits_for_state(ReceiverState::Resyncing).await;
     let failure = status.failure.expect("why");
     assert_eq!(failure.reason, "CURSOR_EXPIRED");
     assert!(failure.message.contains('8'), "the floor is named: {failure:?}");

@@ -1,0 +1,324 @@
+//! Going on from other content: what comes next is no longer retained, or a person has
+//! given up what this database has. One attempt after the other, each later than the one
+//! before, until one of them, or a Replay between them, comes through.
+
+use std::{
+    convert::Infallible,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Endpoint;
+
+use super::{
+    apply::{Install, STORE_FAILED, Work},
+    choose::{self, Listed, Standing, Wanted, standing},
+    copy,
+    download::{self, Broken},
+    replay::{Left, Replay},
+    retry,
+    source::{Extent, Source},
+    status::{Board, Failure, Link, Resyncing},
+    store::{Kind, lock, staged},
+};
+use crate::proto::{backoff::backoff, chain::Cursor, crash, limits::RESYNC_BASE};
+
+const ASKING: &str = "Asking the publisher for a snapshot.";
+
+/// A person's word that what the database has may be replaced; answered once it is taken.
+pub type Order = oneshot::Sender<()>;
+
+/// What going on from other content takes.
+pub struct Resync {
+    /// Where the publisher is: how to connect is set already.
+    pub publisher: Endpoint,
+    /// The database.
+    pub db: PathBuf,
+    /// What has to fit.
+    pub kind: Arc<Kind>,
+    /// Only on order.
+    pub asks: bool,
+    /// Where the state is written to.
+    pub board: Arc<Board>,
+    /// The apply thread.
+    pub work: mpsc::Sender<Work>,
+    /// From people.
+    pub orders: mpsc::Receiver<Order>,
+    /// Told to end.
+    pub ending: CancellationToken,
+    /// An order holds until it is carried out.
+    pub ordered: bool,
+    /// Snapshots that turned out to be wrong.
+    pub refused: Vec<[u8; 32]>,
+    /// What was logged last: the same is not logged again at each attempt.
+    pub logged: String,
+}
+
+/// Follows the log until the receiver ends: by Replay, and where that cannot go on, from
+/// other content.
+pub async fn follow(replay: Replay, mut resync: Resync) {
+    let mut session = None;
+    loop {
+        let left = tokio::select! {
+            left = replay.keep(&mut session) => left,
+            never = resync.tidy() => match never {},
+        };
+        match left {
+            Left::Over => return,
+            Left::Expired(failure) => resync.behind(failure).await,
+            Left::Halted => {
+                let Some(failure) = resync.order_after_halt().await else { return };
+                // What is acknowledged now would be of what is given up.
+                replay.end_session();
+                resync.replace(failure).await;
+            }
+        }
+    }
+}
+
+impl Resync {
+    /// Takes away what earlier downloads have left, once a Replay is open.
+    async fn tidy(&self) -> Infallible {
+        let mut status = self.board.status();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = status.wait_for(|status| matches!(status.link, Link::Up(_))).await;
+        download::sweep(&self.db, None);
+        std::future::pending().await
+    }
+
+    /// What comes next is no longer retained: one attempt, after a while if it is not the
+    /// first since the head was reached. Then Replay has the say again.
+    async fn behind(&mut self, failure: Failure) {
+        if self.asks && !self.ordered {
+            let step = "To give up what the database lacks and go on from the publisher's newest \
+                        snapshot: `counterfoil resync --receiver URL --confirm NAME`.";
+            self.say(&failure, step, true);
+            let order = tokio::select! {
+                Some(order) = self.orders.recv() => order,
+                () = self.board.halted() => return,
+                () = self.ending.cancelled() => return,
+            };
+            let _ = order.send(());
+            self.ordered = true;
+        }
+        let attempts = self.board.status().borrow().resync_attempts;
+        self.board.note(|status| status.resync_attempts = attempts.saturating_add(1));
+        if attempts > 0 && !self.pause(attempts).await {
+            return;
+        }
+        self.say(&failure, ASKING, false);
+        match self.attempt(&failure, false).await {
+            Ok(()) => self.done(),
+            Err(why) => self.say(
+                &failure,
+                &format!("Not resynced yet: {why}. Trying again by itself."),
+                false,
+            ),
+        }
+    }
+
+    /// Waits until a person orders to replace what the database has; none: told to end.
+    async fn order_after_halt(&mut self) -> Option<Failure> {
+        // Whatever was being done for another reason is not done any more.
+        self.board.note(|status| status.resyncing = None);
+        let order = tokio::select! {
+            order = self.orders.recv() => order?,
+            () = self.ending.cancelled() => return None,
+        };
+        let failure = self.board.status().borrow().halted.clone().unwrap_or_default();
+        self.say(&failure, "What the database has is about to be replaced, as ordered.", false);
+        let _ = order.send(());
+        Some(failure)
+    }
+
+    /// Replaces what the database has, as ordered: attempt after attempt.
+    async fn replace(&mut self, failure: Failure) {
+        for attempt in 1.. {
+            match self.attempt(&failure, true).await {
+                Ok(()) => return self.done(),
+                Err(_) if self.over() => return,
+                Err(why) => {
+                    let step = format!("Not replaced yet: {why}. Trying again by itself.");
+                    self.say(&failure, &step, false);
+                }
+            }
+            if !self.pause(attempt).await {
+                return;
+            }
+        }
+    }
+
+    fn done(&mut self) {
+        self.ordered = false;
+        self.board.note(|status| status.resyncing = None);
+    }
+
+    /// Told to end, or the disk has failed.
+    fn over(&self) -> bool {
+        self.ending.is_cancelled() || self.board.halted_for() == Some(STORE_FAILED)
+    }
+
+    fn say(&mut self, failure: &Failure, step: &str, waits: bool) {
+        if self.over() {
+            return;
+        }
+        if step != ASKING && step != self.logged {
+            tracing::info!(reason = failure.reason, "{} {step}", failure.message);
+            step.clone_into(&mut self.logged);
+        }
+        let (failure, step) = (failure.clone(), step.to_owned());
+        self.board.resyncing(Resyncing { failure, step, waits });
+    }
+
+    /// Waits before another attempt; `false`: told to end.
+    async fn pause(&self, attempts: u32) -> bool {
+        // Never at once: what was missing has to come from somewhere first.
+        let random = 0.5 + 0.5 * rand::random::<f64>();
+        tokio::select! {
+            () = sleep(backoff(attempts, 2 * RESYNC_BASE, random)) => true,
+            () = self.ending.cancelled() => false,
+        }
+    }
+
+    /// One attempt. `ordered`: also by what is older or of another history, and by an empty
+    /// database where the log still starts at 0.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    async fn attempt(&mut self, failure: &Failure, ordered: bool) -> Result<(), String> {
+        let ending = self.ending.clone();
+        tokio::select! {
+            done = self.try_attempt(failure, ordered) => done,
+            () = ending.cancelled() => Err("the receiver is ending".to_owned()),
+        }
+    }
+
+    async fn try_attempt(&mut self, failure: &Failure, ordered: bool) -> Result<(), String> {
+        let said = |status: tonic::Status| format!("the publisher said: {}", retry::said(&status));
+        let source = Source::connect(&self.publisher, &self.kind.log).await.map_err(said)?;
+        let extent = source.extent().await.map_err(said)?;
+        let listed = source.list(self.kind.projection).await.map_err(said)?;
+        let ours = self.board.status().borrow().cursor;
+        let wanted = Wanted {
+            projection: self.kind.projection,
+            projection_version: self.kind.projection_version,
+            schema_digest: &self.kind.digest,
+            refused: &self.refused,
+        };
+        let newest = choose::newest(&listed, &wanted, &extent.lineage).cloned();
+        let sequence = newest.as_ref().map_or(-1, |newest| newest.cursor.sequence);
+        self.board.note(|status| status.snapshot_sequence = Some(sequence));
+        let Some(snapshot) = newest else {
+            if ordered && extent.floor == 0 {
+                return self.install(None, None, ordered).await;
+            }
+            return Err(self.none(&extent, listed.len()));
+        };
+        if !ordered {
+            let kin = ours.is_none_or(|ours| choose::is_kin(&ours, &extent.lineage));
+            let useless = match standing(ours.as_ref(), Some(&snapshot.cursor)) {
+                Standing::Further if kin => None,
+                Standing::Same => Some("is what this database has already"),
+                _ => Some("is older than what is applied here, or of another history"),
+            };
+            if let Some(why) = useless {
+                return Err(format!(
+                    "the publisher's newest snapshot, at sequence {sequence}, {why}; another \
+                     receiver of this projection has to make one that is further on \
+                     (`counterfoil snapshot --receiver URL`)"
+                ));
+            }
+        }
+        let file = self.fetch(&source, &snapshot, failure).await?;
+        self.install(Some(file), Some(snapshot.cursor), ordered).await
+    }
+
+    /// Gets a snapshot into a file beside the database, and looks at it.
+    async fn fetch(
+        &mut self,
+        source: &Source,
+        snapshot: &Listed,
+        failure: &Failure,
+    ) -> Result<PathBuf, String> {
+        let Listed { cursor, size, .. } = snapshot;
+        let sequence = cursor.sequence;
+        let step = format!("Getting the snapshot at sequence {sequence}, {size} bytes.");
+        self.say(failure, &step, false);
+        let file = download::staged(&self.db, snapshot);
+        download::sweep(&self.db, Some(&file));
+        download::fetch(source, snapshot, &file).await.map_err(|broken| match broken {
+            Broken::Disk(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                "there is no room for the snapshot beside the database".to_owned()
+            }
+            broken => broken.to_string(),
+        })?;
+        self.say(failure, &format!("Installing the snapshot at sequence {sequence}."), false);
+        let (kind, checked, cursor) = (self.kind.clone(), file.clone(), *cursor);
+        let fit =
+            tokio::task::spawn_blocking(move || staged::check(&checked, &kind, Some(&cursor)))
+                .await
+                .map_err(|error| error.to_string())?;
+        if let Err(wrong) = fit {
+            tracing::error!(file = %file.display(), "the snapshot at sequence {sequence} is not fit: {wrong}");
+            self.refused.push(snapshot.sha256);
+            download::sweep(&self.db, None);
+            return Err(format!("the snapshot at sequence {sequence} is not fit: {wrong}"));
+        }
+        crash::point(crash::RECEIVER_RESYNC_CHECKED);
+        Ok(file)
+    }
+
+    /// Hands it to the apply thread. What is given up by order is copied first.
+    async fn install(
+        &self,
+        staged: Option<PathBuf>,
+        brings: Option<Cursor>,
+        ordered: bool,
+    ) -> Result<(), String> {
+        let gone = || "the receiver is ending".to_owned();
+        if ordered && self.board.status().borrow().cursor.is_some() {
+            let kept = kept_as(&self.db);
+            let (db, target) = (self.db.clone(), kept.clone());
+            tokio::task::spawn_blocking(move || copy::copy(&db, &target))
+                .await
+                .map_err(|error| error.to_string())?
+                .map_err(|error| format!("what the database has cannot be kept: {error}"))?;
+            tracing::warn!("what the database had is kept as {}", kept.display());
+        }
+        let (asked, answer) = oneshot::channel();
+        let install = Install { staged, brings, ordered };
+        self.work.send(Work::Install(install, asked)).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())??;
+        let sequence = brings.map_or(-1, |cursor| cursor.sequence);
+        tracing::info!(sequence, "installed; going on from there");
+        download::sweep(&self.db, None);
+        Ok(())
+    }
+
+    /// There is nothing to go on from.
+    fn none(&self, extent: &Extent, listed: usize) -> String {
+        let Kind { projection, projection_version, .. } = &*self.kind;
+        let others = match listed {
+            0 => String::new(),
+            n => format!(" (of {n} that it lists, none fits this version and log)"),
+        };
+        format!(
+            "the publisher has no snapshot of projection {projection} version \
+             {projection_version} to go on from{others}, and retains only what comes from \
+             sequence {} on; another receiver of this projection has to make one (`counterfoil \
+             snapshot --receiver URL`), or this one has to start on a copy of its database",
+            extent.floor
+        )
+    }
+}
+
+fn kept_as(db: &Path) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    lock::beside(db, &format!(".before-resync-{}", now.as_millis()))
+}

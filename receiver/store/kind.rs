@@ -1,0 +1,95 @@
+//! What a database of this receiver is: the log that fills it, and the tables that the
+//! receiver and its projection declare. Worked out on an empty database in memory, so that
+//! tables and indexes that somebody has added to the file do not count.
+
+use rusqlite::Connection;
+use sha2::{Digest as _, Sha256};
+
+use super::SCHEMA;
+use crate::receiver::projection::Projection;
+
+/// What has to be the same in two databases of which one may stand in for the other.
+#[derive(Debug, Clone)]
+pub struct Kind {
+    /// The log.
+    pub log: String,
+    /// The projection's name.
+    pub projection: &'static str,
+    /// The projection's version.
+    pub projection_version: i64,
+    /// SHA-256 of what is declared: of each table, index, view and trigger, in the order
+    /// they are made, type, name and SQL, each as be32 length and bytes.
+    pub digest: [u8; 32],
+    pub(super) declared: Vec<[String; 3]>,
+}
+
+impl Kind {
+    /// Of a receiver of this log with this projection.
+    ///
+    /// # Errors
+    /// Whatever SQLite says to what the projection declares.
+    pub fn of(log: &str, projection: &dyn Projection) -> rusqlite::Result<Self> {
+        let empty = Connection::open_in_memory()?;
+        empty.execute_batch(SCHEMA)?;
+        projection.create(&empty)?;
+        let declared = objects(&empty)?;
+        Ok(Kind {
+            log: log.to_owned(),
+            projection: projection.name(),
+            projection_version: projection.version(),
+            digest: digest(&declared),
+            declared,
+        })
+    }
+
+    /// Whether all that is declared stands in a database, word for word.
+    ///
+    /// # Errors
+    /// Whatever SQLite says.
+    pub fn stands_in(&self, database: &Connection) -> rusqlite::Result<bool> {
+        let found = objects(database)?;
+        Ok(self.declared.iter().all(|object| found.contains(object)))
+    }
+}
+
+fn objects(database: &Connection) -> rusqlite::Result<Vec<[String; 3]>> {
+    let mut select = database
+        .prepare("SELECT type, name, coalesce(sql, '') FROM sqlite_schema ORDER BY rowid")?;
+    let rows = select.query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?;
+    rows.collect()
+}
+
+fn digest(declared: &[[String; 3]]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for text in declared.iter().flatten() {
+        hash.update((text.len() as u32).to_be_bytes());
+        hash.update(text);
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receiver::{inventory::Inventory, store};
+
+    #[test]
+    fn what_is_declared_is_found_whatever_stands_beside_it() {
+        let kind = Kind::of("main", &Inventory).expect("declared");
+        assert_eq!(kind.digest, Kind::of("other", &Inventory).expect("declared").digest);
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let db = directory.path().join("test.db");
+        let store = store::open(&db, "main", &Inventory).expect("opened");
+        assert!(kind.stands_in(&store.connection).expect("readable"));
+        let changes = [
+            ("CREATE INDEX mine ON stock (available)", true),
+            ("CREATE TABLE yours (a)", true),
+            ("ALTER TABLE stock ADD COLUMN place TEXT", false),
+        ];
+        for (change, stands) in changes {
+            store.connection.execute_batch(change).expect("plain SQL");
+            assert_eq!(kind.stands_in(&store.connection).expect("readable"), stands, "{change}");
+        }
+        assert!(objects(&store.connection).expect("readable").len() > kind.declared.len());
+    }
+}
