@@ -15,7 +15,9 @@ pub mod download;
 mod files;
 pub mod offer;
 mod part;
+mod place;
 pub mod service;
+mod state;
 mod store;
 pub mod upload;
 

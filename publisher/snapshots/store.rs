@@ -2,7 +2,6 @@
 
 use std::{
     cmp::Reverse,
-    collections::BTreeMap,
     fs::File,
     io,
     path::Path,
@@ -11,22 +10,20 @@ use std::{
 
 use super::{
     files::{Files, Found},
-    offer::{self, Bounds, Held, Standing},
-    part::{Part, PartError},
+    offer::{self, Bounds, Standing},
+    part::PartError,
+    place::{self, standing},
+    state::{Coming, State, locked},
     upload::{Upload, not_stored},
 };
 use crate::{
     proto::{
-        chain::Cursor,
         crash,
-        limits::{MAX_SNAPSHOT_OFFERS, SNAPSHOT_OFFER_LIFE, SNAPSHOT_REST},
+        limits::{MAX_SNAPSHOT_OFFERS, SNAPSHOT_OFFER_LIFE},
         refusal::{Reason, Refusal},
         snapshot::{Snapshot, SnapshotId},
     },
-    publisher::{
-        log::{LogReader, OpenError},
-        resume::{Start, start_in},
-    },
+    publisher::log::{LogReader, OpenError},
 };
 
 /// The snapshots of one log. A clone is the same.
@@ -40,26 +37,6 @@ struct Inner {
     files: Files,
     bounds: Bounds,
     state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    whole: BTreeMap<SnapshotId, Snapshot>,
-    coming: BTreeMap<SnapshotId, Coming>,
-}
-
-/// One that is offered, or of which a process before this one has left bytes.
-#[derive(Debug)]
-struct Coming {
-    announced: Option<Snapshot>,
-    part: Arc<Mutex<Part>>,
-}
-
-impl Coming {
-    fn of(files: &Files, id: SnapshotId) -> Self {
-        let part = Arc::new(Mutex::new(Part::at(files.part(id))));
-        Coming { announced: None, part }
-    }
 }
 
 /// What is here of an offered snapshot.
@@ -142,7 +119,7 @@ impl Snapshots {
     /// LOG_MISMATCH, CURSOR_AHEAD, DIVERGED, CURSOR_EXPIRED, CORRUPT, LOG_UNREADABLE,
     /// SNAPSHOT_TOO_LARGE, WRONG_STATE, SNAPSHOT_NOT_STORED.
     pub fn offer(&self, snapshot: Snapshot, reader: &dyn LogReader) -> Result<Offer, Refusal> {
-        place(&snapshot.cursor, reader).map_err(of_no_use)?;
+        place::check(&snapshot.cursor, reader).map_err(place::of_no_use)?;
         let mut state = self.lock();
         self.expire(&mut state, reader);
         if state.whole.contains_key(&snapshot.id) {
@@ -260,8 +237,7 @@ impl Snapshots {
         let expired = |snapshot: &Snapshot| standing(&snapshot.cursor, reader) == Standing::Expired;
         let whole = state.whole.values().filter(|snapshot| expired(snapshot));
         let coming = state.coming.iter().filter(|(_, coming)| {
-            locked(&coming.part).rest() >= SNAPSHOT_OFFER_LIFE
-                || coming.announced.as_ref().is_some_and(expired)
+            coming.rest() >= SNAPSHOT_OFFER_LIFE || coming.announced.as_ref().is_some_and(expired)
         });
         let gone: Vec<_> =
             whole.map(|snapshot| snapshot.id).chain(coming.map(|(id, _)| *id)).collect();
@@ -277,7 +253,7 @@ impl Snapshots {
         let replaced =
             |other: &Snapshot| other.receiver == offered.receiver && other.same_projection(offered);
         let mut others: Vec<_> = state.coming.iter().filter(|(id, _)| **id != offered.id).collect();
-        others.sort_by_key(|(_, coming)| Reverse(locked(&coming.part).rest()));
+        others.sort_by_key(|(_, coming)| Reverse(coming.rest()));
         let over = (others.len() + 1).saturating_sub(MAX_SNAPSHOT_OFFERS);
         let gone: Vec<_> = others
             .iter()
@@ -299,65 +275,6 @@ impl Snapshots {
         }
         self.0.files.remove(id);
     }
-}
-
-impl State {
-    /// All of it, as far as deciding goes.
-    fn held(&self, reader: &dyn LogReader) -> Vec<Held<'_>> {
-        let whole = self.whole.values().map(|snapshot| Held {
-            id: snapshot.id,
-            announced: Some(snapshot),
-            bytes: snapshot.size_bytes,
-            state: offer::State::Whole,
-            standing: standing(&snapshot.cursor, reader),
-        });
-        let coming = self.coming.iter().map(|(id, coming)| {
-            let part = locked(&coming.part);
-            let announced = coming.announced.as_ref();
-            Held {
-                id: *id,
-                announced,
-                bytes: match announced {
-                    Some(snapshot) => snapshot.size_bytes,
-                    None => part.length().unwrap_or(0),
-                },
-                state: match part.rest() < SNAPSHOT_REST {
-                    true => offer::State::Coming,
-                    false => offer::State::Resting,
-                },
-                standing: announced
-                    .map_or(Standing::Elsewhere, |snapshot| standing(&snapshot.cursor, reader)),
-            }
-        });
-        whole.chain(coming).collect()
-    }
-}
-
-fn locked(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
-    part.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Checks that a receiver could go on from a place: that a Replay would start there.
-fn place(cursor: &Cursor, reader: &dyn LogReader) -> Result<(), Refusal> {
-    start_in(reader, Start::After(*cursor)).map(drop)
-}
-
-fn standing(cursor: &Cursor, reader: &dyn LogReader) -> Standing {
-    match place(cursor, reader) {
-        Ok(()) => Standing::Usable,
-        Err(refusal) if refusal.reason == Reason::CursorExpired => Standing::Expired,
-        Err(_) => Standing::Elsewhere,
-    }
-}
-
-/// What a Replay says of a place, said of a snapshot.
-fn of_no_use(refusal: Refusal) -> Refusal {
-    if refusal.reason != Reason::CursorExpired {
-        return refusal;
-    }
-    let message = "what follows this snapshot is no longer retained, so nobody could go on from it: \
-                   make another one";
-    Refusal { message: message.to_owned(), ..refusal }
 }
 
 fn not_offered() -> Refusal {

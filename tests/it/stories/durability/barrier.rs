@@ -4,11 +4,12 @@
 use std::path::Path;
 
 use crate::harness::{
-    events::{adjusted, adjustments},
+    events::{adjusted, adjustments, cursors},
     fake_publisher::{FakePublisher, History, after},
     pair::directory,
     publisher::Publisher,
     receiver::Receiver,
+    snapshot::{Content, Snapshots},
     tools::{has, skip, strace},
 };
 
@@ -38,6 +39,38 @@ async fn the_publisher_syncs_what_it_finds_before_it_serves() {
     let file = first(&trace, &["sync(", ".seg>"]).expect("the segment was synced");
     let names = first(&trace, &["sync(", "/main>"]).expect("its directory was synced");
     assert!(file < served && names < served, "synced at {file} and {names}, served at {served}");
+}
+
+/// Bytes, what is known of them, and their name, each before the next; then the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_publisher_syncs_a_snapshot_before_it_has_a_name_and_its_name_before_it_answers() {
+    if !has("strace") {
+        skip!("strace is missing");
+    }
+    let dir = directory();
+    let publisher = Publisher::start(dir.path());
+    let receipts = publisher.publish(adjustments("k", 1)).await.expect("accepted");
+    let trace = dir.path().join("strace");
+    let successor = publisher.successor().wrapped(strace(&trace, &["-e", "trace=fsync,rename"]));
+    drop(publisher);
+    let publisher = successor.start();
+    let content = Content::new(1, 100_000);
+    let snapshot = content.at(&cursors(&receipts)[0]);
+    Snapshots::of(&publisher).store(&snapshot, &content).await.expect("stored");
+    let text = std::fs::read_to_string(&trace).expect("strace has written");
+    let steps = [
+        ["fsync(", ".part>"],
+        ["fsync(", ".meta.tmp>"],
+        ["rename(", ".meta.tmp\""],
+        ["fsync(", "/snapshots>"],
+        ["rename(", ".part\""],
+        ["fsync(", "/snapshots>"],
+    ];
+    let mut lines = text.lines();
+    for step in steps {
+        let found = lines.any(|line| step.iter().all(|word| line.contains(word)));
+        assert!(found, "{step:?} does not come in its order:\n{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

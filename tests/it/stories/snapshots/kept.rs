@@ -13,7 +13,7 @@ use crate::harness::{
     pair::directory,
     publisher::Publisher,
     refusal::refused,
-    snapshot::{Content, Snapshots},
+    snapshot::{Content, Snapshots, files},
 };
 
 /// One of so many bytes at a place. Places are also what makes their bytes differ.
@@ -140,4 +140,29 @@ async fn those_that_fall_out_of_retention_vanish() {
     let expired = publisher.replay(behind(None)).await.map(drop);
     let expired = refused(expired, Reason::CursorExpired);
     assert!(!expired.numbers.contains_key("snapshot"), "{expired:?}");
+}
+
+/// Old files may hold what never reached the disk: what is taken along is read first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_takes_along_those_that_are_whole() {
+    let dir = directory();
+    let publisher = Publisher::start(dir.path());
+    let places = places(&publisher, 2).await;
+    let snapshots = Snapshots::of(&publisher);
+    let [(whole, content), (damaged, other)] =
+        [0, 1].map(|place| sized(&places[place], "a", 30_000));
+    snapshots.store(&whole, &content).await.expect("stored");
+    snapshots.store(&damaged, &other).await.expect("stored");
+    let (_, path) = files(&publisher, &damaged);
+    std::fs::write(path, vec![0; 30_000]).expect("written");
+    let (successor, log) = (publisher.successor(), publisher.dir().join("logs/main"));
+    assert_eq!(publisher.terminate().code(), Some(0));
+    std::fs::write(log.join("HALTED"), "a sync failed\n").expect("written");
+    let recovered = Publisher::recover(dir.path());
+    assert_eq!(recovered.code(), Some(0), "{recovered:?}");
+    assert!(recovered.stdout.contains("1 snapshots"), "{recovered:?}");
+    let publisher = successor.start();
+    let snapshots = Snapshots::of(&publisher);
+    assert_eq!(snapshots.places().await, [0]);
+    snapshots.downloads(&whole, &content, 0).await.expect("whole");
 }

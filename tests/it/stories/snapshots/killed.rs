@@ -11,15 +11,17 @@ use crate::harness::{
     snapshot::{Content, Snapshots},
 };
 
-/// Two are kept, so the third makes the first go; there are bytes for three and a half.
-const CONFIG: &str = "[logs.main]\nkeep_snapshots = 2\nmax_snapshot_bytes = 140000000\n";
+/// Two are kept, so the first goes once the third is whole.
+const KEEPS_TWO: &str = "[logs.main]\nkeep_snapshots = 2\n";
+/// There are bytes for two, so the first goes before the third comes.
+const HAS_ROOM_FOR_TWO: &str = "[logs.main]\nkeep_snapshots = 2\nmax_snapshot_bytes = 100000000\n";
 /// More than two steps that are synced by themselves.
 const SIZE: u64 = 40_000_000;
 
-async fn dies_at(point: &str, after: u32) {
+async fn dies_at(config: &str, point: &str, after: u32) {
     println!("{point}, after {after} passes");
     let dir = directory();
-    let publisher = Publisher::at(dir.path()).config(CONFIG).start();
+    let publisher = Publisher::at(dir.path()).config(config).start();
     let places = places(&publisher, 5).await;
     let contents: Vec<_> = (0..3).map(|seed| Content::new(seed, SIZE)).collect();
     let all: Vec<_> =
@@ -50,11 +52,12 @@ async fn dies_at(point: &str, after: u32) {
         snapshots.downloads(snapshot, &contents[n], 0).await.expect("whole");
     }
     let offer = snapshots.offer(&all[2]).await.expect("an offer");
-    let stored = [crash::PUBLISHER_AFTER_SNAPSHOT_RENAME, crash::PUBLISHER_AFTER_SNAPSHOT_DROP];
-    assert_eq!(offer.stored, stored.contains(&point));
+    let makes_room_first = config == HAS_ROOM_FOR_TWO;
+    let named = [crash::PUBLISHER_AFTER_SNAPSHOT_RENAME, crash::PUBLISHER_AFTER_SNAPSHOT_DROP];
+    assert_eq!(offer.stored, named.contains(&point) && !makes_room_first);
     if !offer.stored {
         let from = offer.offset.expect("always set") as u64;
-        assert!(from > 0, "what had come is still here");
+        assert_eq!(from == 0, makes_room_first, "what had come is still here");
         snapshots.upload(&all[2], &contents[2], from, 1 << 20).await.expect("stored");
     }
     snapshots.downloads(&all[2], &contents[2], 0).await.expect("whole");
@@ -70,7 +73,7 @@ async fn dies_at(point: &str, after: u32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_publisher_dies_at_every_place_of_an_upload_and_it_goes_on() {
     for point in crash::PUBLISHER_SNAPSHOTS {
-        dies_at(point, 0).await;
+        dies_at(KEEPS_TWO, point, 0).await;
     }
 }
 
@@ -78,6 +81,11 @@ async fn the_publisher_dies_at_every_place_of_an_upload_and_it_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_publisher_dies_at_later_bytes_of_an_upload_and_it_goes_on() {
     for after in [1, 2] {
-        dies_at(crash::PUBLISHER_AFTER_SNAPSHOT_BYTES, after).await;
+        dies_at(KEEPS_TWO, crash::PUBLISHER_AFTER_SNAPSHOT_BYTES, after).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_publisher_dies_when_room_is_made_for_an_upload_and_the_newest_is_still_there() {
+    dies_at(HAS_ROOM_FOR_TWO, crash::PUBLISHER_AFTER_SNAPSHOT_DROP, 0).await;
 }
