@@ -88,6 +88,7 @@ mod tests {
             (said(Reason::KeyExpired), Verdict::Request),
             (said(Reason::CursorExpired), Verdict::Request),
             (said(Reason::LogHalted), Verdict::Stop),
+            (said(Reason::LogSuspect), Verdict::Stop),
             (said(Reason::LogFull), Verdict::Stop),
             (said(Reason::KeysFull), Verdict::Stop),
             (said(Reason::LogNotFound), Verdict::Stop),

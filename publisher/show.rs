@@ -179,3 +179,58 @@ fn accepted_at_ms(log: &dyn LogReader, sequence: Sequence) -> Option<Option<i64>
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        proto::{chain::Cursor, refusal::Reason},
+        publisher::{
+            log::CommitError,
+            retention::{Limits, WhenFull},
+            testing::{intent, start, wide},
+        },
+    };
+
+    #[tokio::test]
+    async fn halted_comes_before_suspect() {
+        let running = start(wide());
+        running.fill(3).await;
+        assert_eq!(show(&running.log).state(), pb::LogState::Active);
+        let seen = Cursor { sequence: 9, ..running.cursor(2) };
+        running.log.receivers.suspect("shop", Reason::CursorAhead, seen).await;
+        let shown = show(&running.log);
+        assert_eq!((shown.state(), shown.suspects.len()), (pb::LogState::Suspect, 1));
+        running.engine.fail_next(CommitError::Halted("an injected failure".to_owned()));
+        running.publish(intent("lost", "camera")).await.expect_err("halted");
+        let shown = show(&running.log);
+        assert_eq!((shown.state(), shown.suspects.len()), (pb::LogState::Halted, 1));
+        assert!(shown.state_detail.contains("publisher recover"), "{shown:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_held_is_not_said_to_be_evicted() {
+        let shown = async |limits: Limits| {
+            let running = start(limits);
+            running.fill(3).await;
+            let _session = running.log.receivers.open("r", running.cursor(0), None).await;
+            let receiver = show(&running.log).receivers.remove(0);
+            (receiver.headroom_events, receiver.eviction_seconds.is_some(), receiver.holds_floor)
+        };
+        let plain = Limits { max_events: 10, ..wide() };
+        let rejecting = Limits { when_full: WhenFull::Reject, ..plain.clone() };
+        let holding = Limits { hold_for_receivers: true, ..plain.clone() };
+        let ages = Some(std::time::Duration::from_secs(60));
+        // (bounds, headroom, whether an eviction is told of, whether it is held)
+        let cases = [
+            (plain.clone(), Some(8), true, false),
+            (rejecting.clone(), Some(8), false, true),
+            (holding.clone(), Some(8), false, true),
+            (Limits { max_age: ages, ..rejecting }, Some(8), true, true), // by age alone
+            (Limits { max_age: ages, ..holding }, Some(8), false, true),
+        ];
+        for (limits, headroom, told, holds) in cases {
+            assert_eq!(shown(limits.clone()).await, (headroom, told, holds), "{limits:?}");
+        }
+    }
+}

@@ -204,6 +204,11 @@ impl Publisher {
         Self::forking(dir, &[]).env("FAILPOINTS", dies_at(point, after)).run()
     }
 
+    /// The same, below another program.
+    pub fn fork_wrapped(dir: &Path, wrapper: &[OsString]) -> Ended {
+        Self::forking(dir, &[]).wrapped(wrapper).run()
+    }
+
     fn forking(dir: &Path, flags: &[&str]) -> Launch {
         Launch::new(env!("CARGO_BIN_EXE_publisher"))
             .args(["fork", "--data-dir"])

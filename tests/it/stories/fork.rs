@@ -5,7 +5,7 @@ use std::fs;
 
 use counterfoil::proto::{
     crash,
-    pb::{Cursor, Event, LogState, Outcome, PublishOutcome},
+    pb::{Cursor, Event, LogState, Outcome, PublishOutcome, ReceiverState},
     refusal::Reason,
 };
 
@@ -15,7 +15,9 @@ use crate::harness::{
     pair::directory,
     process::Ended,
     publisher::{Publisher, Setup},
+    receiver::Receiver,
     refusal::refused,
+    tools::{has, skip, strace},
 };
 
 /// A stopped publisher whose directory was put back to 5 events while receiver `ahead` had
@@ -140,7 +142,7 @@ async fn a_receiver_ignores_what_stands_for_lost_events() {
     let restored = Restored::with("", 5).await;
     assert_eq!(restored.fork(&[]).code(), Some(0));
     let publisher = restored.again.clone().start();
-    let receiver = crate::harness::receiver::Receiver::start(restored.dir.path(), &publisher.url());
+    let receiver = Receiver::start(restored.dir.path(), &publisher.url());
     publisher.waits_for_ack("receiver", 9).await;
     let ledger = receiver.ledger();
     ledger.check(&publisher.accepted().await, Some(9));
@@ -150,6 +152,55 @@ async fn a_receiver_ignores_what_stands_for_lost_events() {
         (told == [("receiver".to_owned(), Outcome::Ignored)]).then_some(())
     })
     .await;
+}
+
+/// Two receivers, one stopped before what is lost and one that has applied it: after the fork
+/// the one goes on by itself, the other stops, and holds up nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_goes_on_by_itself_or_stops_by_what_it_has_seen() {
+    let dir = directory();
+    let publisher = Publisher::start(dir.path());
+    publisher.publish(adjustments("k", 5)).await.expect("accepted");
+    let near = Receiver::at(dir.path(), &publisher.url()).named("near");
+    let ahead = Receiver::at(dir.path(), &publisher.url()).named("ahead");
+    let running = near.clone().start();
+    publisher.waits_for_ack("near", 4).await;
+    assert_eq!(running.terminate().code(), Some(0));
+    let (again, data) = (publisher.successor(), publisher.dir().to_owned());
+    let backup = dir.path().join("backup");
+    assert_eq!(publisher.terminate().code(), Some(0));
+    put_copy(&data, &backup);
+
+    let publisher = again.clone().start();
+    publisher.publish(adjustments("l", 5)).await.expect("accepted");
+    let ahead = ahead.start();
+    publisher.waits_for_ack("ahead", 9).await;
+    assert_eq!(publisher.terminate().code(), Some(0));
+    put_copy(&backup, &data);
+    let publisher = again.clone().start();
+    let status = ahead.waits_for_state(ReceiverState::Halted).await;
+    assert_eq!(status.failure.expect("why").reason, "CURSOR_AHEAD");
+    assert_eq!(publisher.terminate().code(), Some(0));
+
+    let forked = Publisher::fork(dir.path(), &[]);
+    said(&forked, "the next event gets 10");
+    let publisher = again.start();
+    publisher.publish(adjustments("m", 3)).await.expect("accepted");
+    let near = near.start();
+    publisher.waits_for_ack("near", 12).await;
+    near.waits_for_state(ReceiverState::Live).await;
+    let ledger = near.ledger();
+    ledger.check(&publisher.accepted().await, Some(12));
+    assert_eq!((ledger.cursor, ledger.total), (12, 8), "five before, three after, none lost");
+    let acked = publisher.acked("near").await.expect("acknowledged");
+    assert_eq!(acked.log_id, publisher.log().await.log_id, "it has adopted the new identity");
+
+    let ahead = ahead.restart();
+    let status = ahead.waits_for_state(ReceiverState::Halted).await;
+    assert_eq!(status.failure.expect("why").reason, "LOG_MISMATCH");
+    assert_eq!(ahead.ledger().total, 10, "nothing new is taken for what it has seen");
+    assert_eq!(publisher.log().await.state(), LogState::Suspect);
+    assert_eq!(publisher.accepts(adjusted("n", "a", 1)).await.sequence, Some(13));
 }
 
 /// It dies at every place, and the next run completes it; nothing is served before.
@@ -183,6 +234,59 @@ async fn a_fork_that_died_is_completed_by_the_next() {
         publisher.follows("near", Some(&restored.seen[4])).await.expect("admitted");
         assert_eq!(publisher.accepts(adjusted("new", "a", 1)).await.sequence, Some(2_505));
     }
+}
+
+/// SIGKILL at the n-th call of one kind. Says whether it came to its end before, and else
+/// whether it had begun.
+async fn fork_is_killed_at(restored: &Restored, call: &str, n: usize) -> Option<bool> {
+    println!("{call}, number {n}");
+    let (dir, old_id) = (restored.dir.path(), &restored.seen[0].log_id);
+    let (only, inject) =
+        (format!("trace={call}"), format!("inject={call}:signal=SIGKILL:when={n}"));
+    let killing = strace(&dir.join("strace"), &["-e", &only, "-e", &inject]);
+    let killed = Publisher::fork_wrapped(dir, &killing);
+    if killed.code() == Some(0) {
+        return None;
+    }
+    assert!(killed.by_signal(), "{killed:?}");
+    let begun = dir.join("publisher/logs/main/forking").exists();
+    if begun {
+        said(&restored.again.clone().refuses(), "publisher fork");
+    }
+    let completed = restored.fork(&[]);
+    assert_eq!(completed.code(), Some(0), "{completed:?}");
+    let publisher = restored.again.clone().start();
+    let everything = publisher.everything().await;
+    assert_eq!(sequences(&everything), (0..10).collect::<Vec<_>>());
+    stand_for_lost(&everything[5..], old_id);
+    // One that was killed when all was done has been forked once more.
+    let log = publisher.log().await;
+    let first = log.ancestors.last().expect("an ancestor");
+    assert_eq!((&first.log_id, first.last_sequence), (old_id, Some(4)), "{log:?}");
+    assert!(log.ancestors.len() == 1 || !begun, "{log:?}");
+    publisher.follows("near", Some(&restored.seen[4])).await.expect("admitted");
+    Some(begun)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_is_killed_at_every_call_that_changes_a_file() {
+    if !has("strace") {
+        skip!("strace is missing");
+    }
+    let restored = Restored::with("", 5).await;
+    let (data, before) =
+        (restored.dir.path().join("publisher"), restored.dir.path().join("before"));
+    put_copy(&data, &before);
+    let (mut killed, mut begun) = (0, 0);
+    for call in ["write", "pwrite64", "fsync", "fdatasync", "ftruncate", "rename", "unlink"] {
+        for n in 1..50 {
+            put_copy(&before, &data);
+            let Some(had_begun) = fork_is_killed_at(&restored, call, n).await else { break };
+            killed += 1;
+            begun += usize::from(had_begun);
+        }
+    }
+    assert!(killed > 20 && begun > 10, "{begun} of {killed} calls were made while it had begun");
 }
 
 #[tokio::test(flavor = "multi_thread")]

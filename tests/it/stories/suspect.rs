@@ -47,6 +47,7 @@ fn suspects(log: &Log) -> Vec<(&str, &str, &Cursor)> {
     told
 }
 
+/// LOG-06, and its neighbours.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_misfit_at_a_replay_ends_in_its_reason_and_is_shown_until_it_is_over() {
     let dir = directory();
