@@ -42,17 +42,19 @@ pub struct Heard {
     stream: u64,
     /// The oldest sequence that it retains.
     floor: Sequence,
-    /// Everything up to here is acknowledged and reported.
-    settled: Sequence,
+    /// Everything up to here is acknowledged.
+    acked: Sequence,
+    /// Everything up to here is reported; none: it keeps no outcomes.
+    reported: Option<Sequence>,
 }
 
 impl Heard {
     /// Nothing yet.
-    pub const NOTHING: Heard = Heard { stream: 0, floor: 0, settled: -1 };
+    pub const NOTHING: Heard = Heard { stream: 0, floor: 0, acked: -1, reported: None };
 
     /// A stream has begun. What was heard on others may have been another log's.
     pub fn started(&mut self, stream: u64, floor: Sequence) {
-        *self = Heard { stream, floor, settled: -1 };
+        *self = Heard { stream, floor, ..Heard::NOTHING };
     }
 
     /// The floor has moved.
@@ -65,18 +67,29 @@ impl Heard {
     /// An ack was answered. `reported`: none where the publisher keeps no outcomes.
     pub fn answered(&mut self, stream: u64, acked: Sequence, reported: Option<Sequence>) {
         if stream == self.stream {
-            self.settled = reported.unwrap_or(acked).min(acked);
+            (self.acked, self.reported) = (acked, reported);
         }
     }
 
-    /// Rows that may go at `now_ms`, milliseconds since the Unix epoch; none: all stay.
-    pub fn bound(&self, keep: Keep, committed: Sequence, now_ms: i64) -> Option<Bound> {
+    /// Rows that may go of a ledger that begins at `from` and ends at `committed`, at
+    /// `now_ms`, milliseconds since the Unix epoch; none: all stay.
+    pub fn bound(
+        &self,
+        keep: Keep,
+        from: Sequence,
+        committed: Sequence,
+        now_ms: i64,
+    ) -> Option<Bound> {
         let before_ms = match keep {
             Keep::All => return None,
             Keep::Retained => None,
             Keep::For(time) => Some(now_ms.saturating_sub(duration_millis(time))),
         };
-        Some(Bound { below: self.floor.min(self.settled.min(committed) + 1), before_ms })
+        // Where the publisher lacks outcomes of rows that have gone, no later ones can be
+        // reported, either: nothing is kept for that.
+        let reported = self.reported.filter(|reported| reported + 1 >= from);
+        let settled = reported.unwrap_or(self.acked).min(self.acked).min(committed);
+        Some(Bound { below: self.floor.min(settled + 1), before_ms })
     }
 }
 
@@ -101,19 +114,29 @@ mod tests {
             let mut heard = Heard::NOTHING;
             heard.started(1, floor);
             heard.answered(1, acked, reported);
-            let bound = heard.bound(Keep::Retained, committed, 0);
+            let bound = heard.bound(Keep::Retained, 0, committed, 0);
             assert_eq!(bound, Some(Bound { below, before_ms: None }), "{why}");
             let kept = Keep::For(Duration::from_secs(2));
-            let bound = heard.bound(kept, committed, 5_000);
+            let bound = heard.bound(kept, 0, committed, 5_000);
             assert_eq!(bound, Some(Bound { below, before_ms: Some(3_000) }), "{why}");
-            assert_eq!(heard.bound(Keep::All, committed, 0), None);
+            assert_eq!(heard.bound(Keep::All, 0, committed, 0), None);
         }
+    }
+
+    /// The publisher lost outcomes, or this is a new name: what has gone cannot be told.
+    #[test]
+    fn a_report_that_can_never_come_keeps_no_row() {
+        let mut heard = Heard::NOTHING;
+        heard.started(1, 50);
+        heard.answered(1, 70, Some(29));
+        let below = |from| heard.bound(Keep::Retained, from, 70, 0).expect("not all").below;
+        assert_eq!([0, 30, 31].map(below), [30, 30, 50]);
     }
 
     /// After a resync an older stream may still have something to say.
     #[test]
     fn what_another_stream_said_counts_for_nothing() {
-        let below = |heard: &Heard| heard.bound(Keep::Retained, 99, 0).expect("not all").below;
+        let below = |heard: &Heard| heard.bound(Keep::Retained, 0, 99, 0).expect("not all").below;
         let mut heard = Heard::NOTHING;
         heard.started(1, 50);
         heard.answered(1, 70, Some(60));

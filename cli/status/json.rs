@@ -106,6 +106,7 @@ fn of_status(status: &GetStatusResponse) -> Value {
         "snapshotSequence": status.snapshot_sequence,
         "resyncs": status.resyncs,
         "headroomEvents": status.headroom_events,
+        "ledgerFromSequence": status.ledger_from_sequence,
     })
 }
 

@@ -144,6 +144,9 @@ fn of_status(status: &GetStatusResponse) -> Vec<Row> {
     rows.push(row("committed", sequence(status.cursor.as_ref())));
     rows.push(row("acked", sequence(status.acked.as_ref())));
     rows.push(row("lag", lag(status.lag_events, None)));
+    if let Some(from) = status.ledger_from_sequence.filter(|from| *from > 0) {
+        rows.push(row("ledger", format!("from {} on, older rows were pruned", grouped(from))));
+    }
     let outcomes: Vec<_> = status
         .outcomes
         .iter()

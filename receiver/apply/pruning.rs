@@ -77,8 +77,9 @@ impl Apply {
         }
         let now_ms = Time::from_system(SystemTime::now()).unix_millis();
         let committed = self.writer.committed().map_or(-1, |cursor| cursor.sequence);
-        let bound = self.board.heard().bound(self.pruning.keep, committed, now_ms);
-        let Some(bound) = bound.filter(|bound| bound.below - self.pruning.from >= least) else {
+        let Pruning { keep, from, .. } = self.pruning;
+        let bound = self.board.heard().bound(keep, from, committed, now_ms);
+        let Some(bound) = bound.filter(|bound| bound.below - from >= least) else {
             return false;
         };
         self.prune_to(bound)

@@ -434,6 +434,31 @@ async fn a_publisher_that_tells_another_story_is_found_out() {
     }
 }
 
+/// Keys that a publisher has let through again: noted, and without an effect.
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_come_again_are_equal_too() {
+    let again = vec![adjusted("k-0", "item-0", 1), adjusted("k-1", "item-1", 9)];
+    let history = History::of([adjustments("k", 4), again].concat());
+    let honest = history.clone();
+    let fake =
+        FakePublisher::start(move |n, request| honest.honestly(n as i64 + 1, after(request)));
+    let fake = fake.await;
+    fake.shows(&history);
+    let dir = directory();
+    let receiver = Receiver::start(dir.path(), &fake.url());
+    receiver.applies(5).await;
+    assert_eq!(receiver.ledger().outcomes()[4..], ["DUPLICATE", "REJECTED"]);
+    let db = receiver.db().to_owned();
+    assert_eq!(receiver.terminate().code(), Some(0));
+    assert_eq!(equal(&fake.url(), &db)["outcomes"]["DUPLICATE"], 1);
+    change(
+        &db,
+        "DROP INDEX counterfoil_ledger_key;
+         UPDATE counterfoil_ledger SET outcome = 'APPLIED' WHERE sequence = 4",
+    );
+    different(&fake.url(), &db, &["key \"k-0\"", "one row that has the say", "found 2"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_usage_is_said_with_code_2() {
     let pair = mixed().await;
