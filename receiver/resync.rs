@@ -52,12 +52,21 @@ pub struct Resync {
     pub orders: mpsc::Receiver<Order>,
     /// Told to end.
     pub ending: CancellationToken,
+    /// What is remembered from one attempt to the next.
+    pub memory: Memory,
+}
+
+/// What is remembered from one attempt to the next.
+#[derive(Debug, Default)]
+pub struct Memory {
     /// An order holds until it is carried out.
-    pub ordered: bool,
+    ordered: bool,
+    /// What is given up by it has been copied.
+    kept: bool,
     /// Snapshots that turned out to be wrong.
-    pub refused: Vec<[u8; 32]>,
+    refused: Vec<[u8; 32]>,
     /// What was logged last: the same is not logged again at each attempt.
-    pub logged: String,
+    logged: String,
 }
 
 /// Follows the log until the receiver ends: by Replay, and where that cannot go on, from
@@ -95,7 +104,7 @@ impl Resync {
     /// What comes next is no longer retained: one attempt, after a while if it is not the
     /// first since the head was reached. Then Replay has the say again.
     async fn behind(&mut self, failure: Failure) {
-        if self.asks && !self.ordered {
+        if self.asks && !self.memory.ordered {
             let step = "To give up what the database lacks and go on from the publisher's newest \
                         snapshot: `counterfoil resync --receiver URL --confirm NAME`.";
             self.say(&failure, step, true);
@@ -105,7 +114,7 @@ impl Resync {
                 () = self.ending.cancelled() => return,
             };
             let _ = order.send(());
-            self.ordered = true;
+            self.memory.ordered = true;
         }
         let attempts = self.board.status().borrow().resync_attempts;
         self.board.note(|status| status.resync_attempts = attempts.saturating_add(1));
@@ -155,7 +164,7 @@ impl Resync {
     }
 
     fn done(&mut self) {
-        self.ordered = false;
+        (self.memory.ordered, self.memory.kept) = (false, false);
         self.board.note(|status| status.resyncing = None);
     }
 
@@ -168,9 +177,9 @@ impl Resync {
         if self.over() {
             return;
         }
-        if step != ASKING && step != self.logged {
+        if step != ASKING && step != self.memory.logged {
             tracing::info!(reason = failure.reason, "{} {step}", failure.message);
-            step.clone_into(&mut self.logged);
+            step.clone_into(&mut self.memory.logged);
         }
         let (failure, step) = (failure.clone(), step.to_owned());
         self.board.resyncing(Resyncing { failure, step, waits });
@@ -209,7 +218,7 @@ impl Resync {
             projection: self.kind.projection,
             projection_version: self.kind.projection_version,
             schema_digest: &self.kind.digest,
-            refused: &self.refused,
+            refused: &self.memory.refused,
         };
         let newest = choose::newest(&listed, &wanted, &extent.lineage).cloned();
         let sequence = newest.as_ref().map_or(-1, |newest| newest.cursor.sequence);
@@ -266,7 +275,7 @@ impl Resync {
                 .map_err(|error| error.to_string())?;
         if let Err(wrong) = fit {
             tracing::error!(file = %file.display(), "the snapshot at sequence {sequence} is not fit: {wrong}");
-            self.refused.push(snapshot.sha256);
+            self.memory.refused.push(snapshot.sha256);
             download::sweep(&self.db, None);
             return Err(format!("the snapshot at sequence {sequence} is not fit: {wrong}"));
         }
@@ -276,13 +285,14 @@ impl Resync {
 
     /// Hands it to the apply thread. What is given up by order is copied first.
     async fn install(
-        &self,
+        &mut self,
         staged: Option<PathBuf>,
         brings: Option<Cursor>,
         ordered: bool,
     ) -> Result<(), String> {
         let gone = || "the receiver is ending".to_owned();
-        if ordered && self.board.status().borrow().cursor.is_some() {
+        let has_something = self.board.status().borrow().cursor.is_some();
+        if ordered && !self.memory.kept && has_something {
             let kept = kept_as(&self.db);
             let (db, target) = (self.db.clone(), kept.clone());
             tokio::task::spawn_blocking(move || copy::copy(&db, &target))
@@ -290,6 +300,7 @@ impl Resync {
                 .map_err(|error| error.to_string())?
                 .map_err(|error| format!("what the database has cannot be kept: {error}"))?;
             tracing::warn!("what the database had is kept as {}", kept.display());
+            self.memory.kept = true;
         }
         let (asked, answer) = oneshot::channel();
         let install = Install { staged, brings, ordered };

@@ -101,9 +101,7 @@ pub async fn run(
         work: work.clone(),
         orders: resyncs,
         ending: ending.clone(),
-        ordered: false,
-        refused: Vec::new(),
-        logged: String::new(),
+        memory: resync::Memory::default(),
     };
     let offers = Offers {
         publisher: publisher.clone(),

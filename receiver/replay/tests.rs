@@ -421,6 +421,22 @@ async fn a_fenced_receiver_does_not_fight() {
     assert_eq!(by_ack.asked().len(), 1);
 }
 
+/// What is about to be evicted is said, until the head has been reached.
+#[tokio::test]
+async fn a_warning_stands_until_the_head_is_reached() {
+    let events = adjustments(0, 4);
+    let headroom_events = Some(7);
+    let warning = Frame::Warning(pb::ReplayWarning { headroom_events, ..Default::default() });
+    let first = vec![started(), batch(&events, 0..2), warning];
+    let pair = Pair::new(vec![(first.clone(), None)], vec![], None).await;
+    let status = pair.until("warned", |now| now.headroom_events == Some(7)).await;
+    assert!(status.detail().contains("7 more events"), "{}", status.detail());
+    let rest = [first, vec![batch(&events, 2..4), caught_up(&events)]].concat();
+    let pair = Pair::new(vec![(rest, None)], vec![], None).await;
+    let status = pair.until("live", |now| now.state() == State::Live).await;
+    assert_eq!(status.headroom_events, None);
+}
+
 #[tokio::test]
 async fn another_log_is_not_followed() {
     let events = adjustments(0, 2);

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use super::{EARLY, Scene, is_whole, same};
 use crate::harness::{
-    events::adjusted,
+    events::{adjusted, adjustments},
     files::below,
     ledger::Ledger,
     pair::Pair,
@@ -54,6 +54,49 @@ async fn a_death_at_every_place_of_a_first_resync_leaves_nothing_or_all() {
         let cursor = dies(&setup, point).cursor;
         assert!([-1, 499].contains(&cursor), "{point}: {cursor}");
         goes_on(&scene, setup).await;
+    }
+}
+
+/// A death while what a database has is given up on order: it is the old one, and has
+/// halted as before, or the new one, and goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_death_at_every_place_of_an_ordered_resync_leaves_old_or_new() {
+    let Pair { receiver, publisher, dir } = Pair::start();
+    publisher.publish(adjustments("k", 30)).await.expect("accepted");
+    receiver.applies(29).await;
+    let (old, data) = (receiver.db().to_owned(), publisher.dir().to_owned());
+    let again = publisher.successor().config("[logs.main]\nmax_events = 5\n");
+    assert_eq!(receiver.terminate().code(), Some(0));
+    assert_eq!(publisher.terminate().code(), Some(0));
+    fs::remove_dir_all(&data).expect("removed");
+    let publisher = again.start();
+    let maker = Receiver::at(dir.path(), &publisher.url()).named("maker").start();
+    for n in 0..12 {
+        publisher.accepts(adjusted(&format!("other-{n}"), "a", 2)).await;
+        maker.applies(n).await;
+    }
+    maker.snapshot().await.expect("stored");
+    for (n, point) in crash::RECEIVER_RESYNC.into_iter().enumerate() {
+        println!("{point}");
+        let name = format!("r{n}");
+        let setup = Receiver::at(dir.path(), &publisher.url()).named(&name);
+        fs::copy(&old, setup.db()).expect("copied");
+        let mut receiver = setup.clone().dies_at(point, 0).start();
+        receiver.waits_for_state(ReceiverState::Halted).await;
+        let _ = receiver.resync(&name).await; // it may die before it answers
+        let ended = receiver.process.ended();
+        assert!(ended.by_signal() && ended.stderr.contains(point), "{ended:?}");
+        let committed = [crash::RECEIVER_RESYNC_AFTER_COMMIT, crash::RECEIVER_RESYNC_REOPENED];
+        let is_new = committed.contains(&point);
+        assert_eq!(Ledger::read(setup.db()).total, if is_new { 24 } else { 30 }, "{point}");
+        let receiver = setup.start();
+        if !is_new {
+            let status = receiver.waits_for_state(ReceiverState::Halted).await;
+            assert_eq!(status.failure.expect("why").reason, "LOG_MISMATCH");
+            receiver.resync(&name).await.expect("ordered again");
+        }
+        receiver.waits_for_state(ReceiverState::Live).await;
+        same(&receiver.ledger(), &maker.ledger());
     }
 }
 
