@@ -137,6 +137,39 @@ async fn a_log_that_refuses_takes_no_new_events_while_one_has_seen_more() {
     assert_eq!(publisher.accepts(adjusted("new", "a", 1)).await.sequence, Some(5));
 }
 
+/// What cannot be kept halts the log, as any failed write does; the receiver is told all the
+/// same, and is suspicious again once the log is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_fails_while_a_suspect_is_kept_halts_the_log() {
+    let dir = directory();
+    let publisher = Publisher::start(dir.path());
+    let receipts = publisher.publish(adjustments("k", 5)).await.expect("accepted");
+    let [_, (_, ahead), _] = misfits(&cursors(&receipts));
+    // What stands in the way of the file.
+    let in_the_way = publisher.dir().join("logs/main/suspects.tmp");
+    std::fs::create_dir(&in_the_way).expect("created");
+    refused(publisher.follows("shop", Some(&ahead)).await.map(drop), Reason::CursorAhead);
+    let log = publisher.log().await;
+    assert_eq!((log.state(), log.suspects.len()), (LogState::Halted, 0), "{log:?}");
+    refused(publisher.publish(vec![adjusted("new", "a", 1)]).await, Reason::LogHalted);
+    refused(publisher.follows("shop", Some(&ahead)).await.map(drop), Reason::CursorAhead);
+
+    let again = publisher.successor();
+    assert_eq!(publisher.terminate().code(), Some(0));
+    assert_eq!(again.clone().refuses().code(), Some(1));
+    assert_eq!(Publisher::recover(dir.path()).code(), Some(0));
+    let publisher = again.start();
+    refused(publisher.follows("shop", Some(&ahead)).await.map(drop), Reason::CursorAhead);
+    assert_eq!(suspects(&publisher.log().await), [("shop", "CURSOR_AHEAD", &ahead)]);
+    // A recovery keeps who is suspicious.
+    let again = publisher.successor();
+    let marker = publisher.dir().join("logs/main/HALTED");
+    assert_eq!(publisher.terminate().code(), Some(0));
+    std::fs::write(marker, "a test\n").expect("written");
+    assert_eq!(Publisher::recover(dir.path()).code(), Some(0));
+    assert_eq!(suspects(&again.start().log().await), [("shop", "CURSOR_AHEAD", &ahead)]);
+}
+
 /// The directory is put back under a live receiver, and other events get the numbers that
 /// it has seen: it applies none of them, and both ends say why.
 #[tokio::test(flavor = "multi_thread")]

@@ -180,3 +180,22 @@ async fn a_full_disk_holds_the_receiver_up_and_it_heals() {
     assert!(ledger.rows.len() > before.rows.len());
     assert!(pair.receiver.status().await.failure.is_none());
 }
+
+/// Who has seen more is refused also where that cannot be kept, and kept once it can.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspect_that_cannot_be_kept_is_kept_once_there_is_room() {
+    let Some(disk) = SmallDisk::mount() else { skip!("no file system may be mounted here") };
+    let publisher = Publisher::start(disk.at.path());
+    let receipts = publisher.publish(adjustments("k", 3)).await.expect("accepted");
+    let mut ahead = cursors(&receipts)[2].clone();
+    ahead.sequence = Some(9);
+    disk.fill();
+    refused(publisher.follows("shop", Some(&ahead)).await.map(drop), Reason::CursorAhead);
+    let log = publisher.log().await;
+    assert_eq!((log.state(), log.suspects.len()), (LogState::Active, 0), "{log:?}");
+    disk.free();
+    refused(publisher.follows("shop", Some(&ahead)).await.map(drop), Reason::CursorAhead);
+    let log = publisher.log().await;
+    assert_eq!((log.state(), log.suspects.len()), (LogState::Suspect, 1), "{log:?}");
+    publisher.accepts(adjusted("more", "a", 1)).await;
+}
