@@ -44,7 +44,7 @@ pub fn show(log: &Log) -> pb::Log {
         keys: Some(signed(keys)),
         limits: Some(limits(log)),
         receivers,
-        headroom_events: Some((signed(log.limits.max_events) - signed(extent.count())).max(0)),
+        headroom_events: Some(events(&log.limits, &extent, extent.floor)),
         key_floor_time: Some(wire::timestamp(Time::from_unix_millis(key_floor_ms))),
         untimed_keys: Some(signed(untimed_keys)),
         suspects: suspects.into_iter().map(suspect).collect(),
