@@ -8,8 +8,8 @@ use counterfoil::proto::{
 
 use super::places;
 use crate::harness::{
-    events::{adjusted, adjustments},
-    files::with_extension,
+    events::{adjusted, adjustments, cursors},
+    files::{put_copy, with_extension},
     pair::directory,
     publisher::Publisher,
     refusal::refused,
@@ -165,4 +165,60 @@ async fn a_recovery_takes_along_those_that_are_whole() {
     let snapshots = Snapshots::of(&publisher);
     assert_eq!(snapshots.places().await, [0]);
     snapshots.downloads(&whole, &content, 0).await.expect("whole");
+}
+
+/// An older copy of the log under newer snapshots: those that it has not got as far as are
+/// not shown, and not removed either. A fork keeps those of what both have in common.
+#[tokio::test(flavor = "multi_thread")]
+async fn those_of_another_history_are_not_shown() {
+    let dir = directory();
+    let publisher = Publisher::start(dir.path());
+    let mut receipts = publisher.publish(adjustments("k", 5)).await.expect("accepted");
+    let (successor, data) = (publisher.successor(), publisher.dir().to_owned());
+    assert_eq!(publisher.terminate().code(), Some(0));
+    let backup = dir.path().join("backup");
+    put_copy(&data, &backup);
+
+    let publisher = successor.clone().start();
+    receipts.extend(publisher.publish(adjustments("l", 5)).await.expect("accepted"));
+    let seen = cursors(&receipts);
+    let snapshots = Snapshots::of(&publisher);
+    for place in [3, 8] {
+        let (snapshot, content) = sized(&seen[place], "a", 3_000);
+        snapshots.store(&snapshot, &content).await.expect("stored");
+    }
+    publisher.follows("ahead", seen.last()).await.expect("known");
+    assert_eq!(publisher.terminate().code(), Some(0));
+    let (kept, aside) = (data.join("logs/main/snapshots"), dir.path().join("aside"));
+    std::fs::rename(&kept, &aside).expect("put aside");
+    put_copy(&backup, &data);
+    std::fs::rename(&aside, &kept).expect("put back");
+
+    let publisher = successor.clone().start();
+    let snapshots = Snapshots::of(&publisher);
+    assert_eq!(snapshots.places().await, [3]);
+    let (ahead, _) = sized(&seen[8], "a", 3_000);
+    refused(snapshots.offer(&ahead).await, Reason::CursorAhead);
+    assert_eq!(stored_files(&publisher), 2, "what may be of use to somebody stays");
+    let refusal = publisher.follows("ahead", seen.last()).await.map(drop);
+    refused(refusal, Reason::CursorAhead);
+    assert_eq!(publisher.terminate().code(), Some(0));
+
+    let forked = Publisher::fork(dir.path(), &[]);
+    assert_eq!(forked.code(), Some(0), "{forked:?}");
+    let publisher = successor.start();
+    let snapshots = Snapshots::of(&publisher);
+    let listed = snapshots.list().await;
+    let (common, content) = sized(&seen[3], "a", 3_000);
+    assert_eq!(listed, std::slice::from_ref(&common), "under the log_id that it was made of");
+    snapshots.downloads(&common, &content, 0).await.expect("whole");
+    refused(snapshots.offer(&ahead).await, Reason::LogMismatch);
+    let log = publisher.log().await;
+    assert_eq!(log.snapshot.as_ref(), Some(&seen[3]));
+    let (newest, content) = sized(&log.head.expect("a head"), "a", 3_000);
+    snapshots.store(&newest, &content).await.expect("stored");
+    assert_eq!(
+        snapshots.places().await,
+        [newest.cursor.expect("a place").sequence.expect("set"), 3]
+    );
 }
