@@ -7,7 +7,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, PoisonError, RwLock,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
 };
 
@@ -77,13 +77,16 @@ pub struct Row {
     pub position: watch::Sender<Position>,
     /// When it was last heard of, milliseconds since the Unix epoch.
     pub seen_ms: Arc<AtomicI64>,
+    /// Whether it was said of its session that events were dropped which it needs.
+    pub overtaken: AtomicBool,
 }
 
 impl Row {
     /// Of a durable position.
     pub fn new(position: Position) -> Self {
         let seen_ms = Arc::new(AtomicI64::new(position.seen_ms));
-        Row { position: watch::Sender::new(position), seen_ms }
+        let overtaken = AtomicBool::new(false);
+        Row { position: watch::Sender::new(position), seen_ms, overtaken }
     }
 
     /// Whether the stream of its newest session is open.
@@ -321,25 +324,36 @@ impl Receivers {
         Hold::by(limits, floor, readings, now_ms)
     }
 
-    /// Says in the logging who needs events that have just been dropped.
+    /// Says in the logging who needs events that have just been dropped: once in a session,
+    /// for one that reads at the very end of what is retained is passed again and again.
     pub fn tell_overtaken(&self, dropped: Range<Sequence>) {
+        for (receiver, needs) in self.overtaken(&dropped) {
+            tracing::warn!(
+                log = &*self.log,
+                receiver,
+                needs,
+                floor = dropped.end,
+                "events were dropped that this receiver has not acknowledged: unless it has \
+                 read them, it needs a resync"
+            );
+        }
+    }
+
+    /// The receivers of which that is to be said, each with what it needs.
+    fn overtaken(&self, dropped: &Range<Sequence>) -> Vec<(String, Sequence)> {
         if dropped.is_empty() {
-            return;
+            return Vec::new();
         }
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        for (name, row) in known.iter() {
-            let needs = row.position.borrow().acked.sequence + 1;
-            if dropped.contains(&needs) {
-                tracing::warn!(
-                    log = &*self.log,
-                    receiver = name,
-                    needs,
-                    floor = dropped.end,
-                    "events were dropped that this receiver has not acknowledged: unless it has \
-                     read them, it needs a resync"
-                );
-            }
-        }
+        let needs = |row: &Row| row.position.borrow().acked.sequence + 1;
+        known
+            .iter()
+            .map(|(name, row)| (name, needs(row), row))
+            .filter(|(_, needs, row)| {
+                dropped.contains(needs) && !row.overtaken.swap(true, Ordering::AcqRel)
+            })
+            .map(|(name, needs, _)| (name.clone(), needs))
+            .collect()
     }
 }
 

@@ -243,6 +243,7 @@ impl Keeper {
         self.clear(&position.name);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let row = known.entry(position.name.clone()).or_insert_with(|| Row::new(position.clone()));
+        row.overtaken.store(false, Ordering::Release);
         Answered::Opened(Session::begin(position, row, Arc::clone(&self.clock)))
     }
 

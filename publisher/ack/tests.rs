@@ -109,6 +109,25 @@ async fn who_is_removed_is_unknown_and_comes_back_as_a_new_one() {
 }
 
 #[tokio::test]
+async fn it_is_said_once_in_a_session_that_events_were_dropped_which_a_receiver_needs() {
+    let running = start(wide());
+    running.fill(9).await;
+    let receivers = &running.log.receivers;
+    let slow = receivers.open("slow", running.cursor(1), None).await.expect("opened");
+    let _fast = receivers.open("fast", running.cursor(7), None).await.expect("opened");
+    let told = |dropped| receivers.overtaken(&dropped);
+    let named = |needs| vec![("slow".to_owned(), needs)];
+    assert_eq!(told(0..2), []);
+    assert_eq!(told(2..2), []);
+    assert_eq!(told(2..4), named(2));
+    let acked = receivers.ack("slow", slow.number(), Some(running.cursor(4)), None).await;
+    acked.expect("it had been read");
+    assert_eq!(told(4..6), [], "said before");
+    let _again = receivers.open("slow", running.cursor(5), None).await.expect("opened");
+    assert_eq!(told(6..8), named(6));
+}
+
+#[tokio::test]
 async fn suspicion_ends_with_an_admitted_replay_or_a_removal() {
     let running = start(wide());
     running.fill(3).await;

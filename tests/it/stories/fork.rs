@@ -17,6 +17,7 @@ use crate::harness::{
     publisher::{Publisher, Setup},
     receiver::Receiver,
     refusal::refused,
+    snapshot::{Content, Snapshots},
     tools::{has, skip, strace},
 };
 
@@ -201,6 +202,32 @@ async fn a_receiver_goes_on_by_itself_or_stops_by_what_it_has_seen() {
     assert_eq!(ahead.ledger().total, 10, "nothing new is taken for what it has seen");
     assert_eq!(publisher.log().await.state(), LogState::Suspect);
     assert_eq!(publisher.accepts(adjusted("n", "a", 1)).await.sequence, Some(13));
+}
+
+/// Snapshots of before stay as far as the histories are one; no snapshot of what is lost is
+/// given to anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_before_is_good_for_as_far_as_the_histories_are_one() {
+    let restored = Restored::with("", 5).await;
+    let publisher = restored.again.clone().start();
+    let (common, lost) = (Content::new(1, 5_000), Content::new(2, 5_000));
+    let common_at = common.at(&restored.seen[3]);
+    Snapshots::of(&publisher).store(&common_at, &common).await.expect("stored");
+    assert_eq!(publisher.terminate().code(), Some(0));
+    assert_eq!(restored.fork(&[]).code(), Some(0));
+
+    let publisher = restored.again.clone().start();
+    let snapshots = Snapshots::of(&publisher);
+    assert_eq!(snapshots.list().await, [common_at.clone()]);
+    assert_eq!(publisher.log().await.snapshot.as_ref(), Some(&restored.seen[3]));
+    snapshots.downloads(&common_at, &common, 0).await.expect("whole");
+    let beyond = snapshots.offer(&lost.at(&restored.seen[8])).await.map(drop);
+    refused(beyond, Reason::LogMismatch);
+    let log = publisher.log().await;
+    let new = Content::new(3, 5_000);
+    let new_at = new.at(&log.head.expect("a head"));
+    snapshots.store(&new_at, &new).await.expect("stored");
+    assert_eq!(snapshots.places().await, [9, 3]);
 }
 
 /// It dies at every place, and the next run completes it; nothing is served before.
