@@ -218,7 +218,7 @@ async fn a_snapshot_of_before_is_good_for_as_far_as_the_histories_are_one() {
 
     let publisher = restored.again.clone().start();
     let snapshots = Snapshots::of(&publisher);
-    assert_eq!(snapshots.list().await, [common_at.clone()]);
+    assert_eq!(snapshots.list().await, std::slice::from_ref(&common_at));
     assert_eq!(publisher.log().await.snapshot.as_ref(), Some(&restored.seen[3]));
     snapshots.downloads(&common_at, &common, 0).await.expect("whole");
     let beyond = snapshots.offer(&lost.at(&restored.seen[8])).await.map(drop);
