@@ -233,7 +233,7 @@ impl Group {
         };
         make_room(ground.limits, self.held, adding, ground.hold, ground.now_ms, size).map_err(
             |error| match error {
-                NoRoom::Full(limit) => full(limit, self.held.floor, &ground.hold.holders),
+                NoRoom::Full(limit) => full(limit, self.held.floor, ground),
                 NoRoom::Unreadable(error) => failed(&error),
             },
         )
@@ -339,8 +339,11 @@ impl Failed {
     }
 }
 
-fn full(limit: &'static str, floor: Sequence, holders: &[String]) -> Refusal {
-    let held = if holders.is_empty() {
+fn full(limit: &'static str, floor: Sequence, ground: &Ground<'_>) -> Refusal {
+    let holders = &ground.hold.holders;
+    let held = if holders.is_empty() && ground.limits.hold_for_receivers {
+        "no receiver within its lease has acknowledged them".to_owned()
+    } else if holders.is_empty() {
         "no receiver is known that has acknowledged them".to_owned()
     } else {
         format!("{} has not acknowledged them", holders.join(", "))

@@ -74,6 +74,35 @@ async fn a_log_that_holds_keeps_what_a_receiver_within_its_lease_still_needs() {
     assert_eq!(publisher.log().await.state(), LogState::Active, "that is no other history");
 }
 
+/// With a lease, `reject` waits only for who can still be heard; for nobody it drops nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_rejects_does_not_wait_for_who_is_gone() {
+    let dir = directory();
+    let clock = SteppedClock::new(dir.path());
+    let config = "[logs.main]\nmax_events = 3\nwhen_full = \"reject\"\n\
+                  hold_for_receivers = true\nhold_lease = \"1h\"\n";
+    let publisher = Publisher::at(dir.path()).config(config).clock(&clock).start();
+    let receipts = publisher.publish(adjustments("k", 3)).await.expect("accepted");
+    let cursors = cursors(&receipts);
+    drop(publisher.follows("gone", None).await.expect("admitted"));
+    publisher.loses("gone").await;
+    let live = publisher.follows("live", Some(&cursors[0])).await.expect("admitted");
+    let full = publisher.publish(adjustments("l", 1)).await;
+    assert_eq!(refused(full, Reason::LogFull).numbers["receivers"], "gone");
+    clock.stands_ahead(2 * HOUR_MS);
+    publisher.accepts(adjusted("l", "a", 1)).await;
+    assert!(publisher.shows("gone").await.expect("known").needs_resync);
+    let full = publisher.publish(adjustments("m", 1)).await;
+    assert_eq!(refused(full, Reason::LogFull).numbers["receivers"], "live");
+
+    drop(live);
+    publisher.loses("live").await;
+    clock.stands_ahead(4 * HOUR_MS);
+    let full = refused(publisher.publish(adjustments("m", 1)).await, Reason::LogFull);
+    assert!(full.message.contains("within its lease"), "{full:?}");
+    assert_eq!(publisher.log().await.floor_sequence, Some(1), "nothing is dropped for nobody");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ack_lets_go_and_age_takes_nothing_that_is_held() {
     let dir = directory();
