@@ -5,7 +5,7 @@ everything, until it is LIVE, beside a plain copy of that database and one integ
     cargo build --release --bins && python3 examples/resync.py [ROWS] [--programs DIR] [--rounds N]
 
 Each event adjusts an item of its own, so the database has ROWS rows of stock and ROWS of ledger.
-Exit code 1 if a resync takes three times as long as copy and check together, or longer.
+Exit code 1 if in the median a resync takes three times as long as copy and check together.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -106,22 +107,24 @@ def main():
             print(f"{options.rows:,} rows of stock, {options.rows:,} of ledger, {size / 2**20:,.0f} MiB, {os.cpu_count()} cores")
             print(f"a receiver from the first event on   {caught_up:7.2f} s")
             print(f"a snapshot, made and uploaded        {made:7.2f} s")
-            worst = 0
+            ratios = []
             for number in range(options.rounds):
                 copy, check = copy_and_check(path("maker.db"), path("copy.db"))
                 receiver, resynced = receives(publisher, f"receiver-{number}", options.rows)
                 peak = receiver.peak_mib()
                 stop(receiver)
-                worst = max(worst, resynced / (copy + check))
+                ratios.append(resynced / (copy + check))
                 print(
                     f"copy {copy:.2f} s + integrity_check {check:.2f} s = {copy + check:.2f} s;  "
-                    f"resync until LIVE {resynced:.2f} s, {resynced / (copy + check):.2f} times that;  "
+                    f"resync until LIVE {resynced:.2f} s, {ratios[-1]:.2f} times that;  "
                     f"peak {peak:.0f} MiB"
                 )
             print(f"peak of the publisher                {publisher.peak_mib():7.0f} MiB")
             stop(publisher)
-            if worst >= BOUND:
-                sys.exit(f"a resync took {worst:.2f} times as long; under {BOUND} was expected")
+            median = statistics.median(ratios)
+            print(f"in the median, so many times that    {median:7.2f}")
+            if median >= BOUND:
+                sys.exit(f"a resync takes {median:.2f} times as long; under {BOUND} was expected")
         finally:
             for service in running:
                 service.child.kill()

@@ -76,15 +76,17 @@ impl Offers {
     }
 
     async fn offer(&mut self) {
-        let mut status = self.board.status();
+        let status = self.board.status();
         let mut timer = self.every.map(|every| Instant::now() + every);
         let mut not_before = Instant::now();
         let mut failed = 0;
         loop {
             let due = async {
                 sleep_until(not_before).await;
-                // The sender lives as long as the board, so waiting cannot fail.
-                let _ = status.wait_for(is_due).await;
+                // Looked at now and then: waiting for it would wake this task at each commit.
+                while !is_due(&status.borrow()) {
+                    sleep(SNAPSHOT_SPACING).await;
+                }
                 // Other receivers of the projection have heard the same.
                 sleep(SNAPSHOT_SPACING.mul_f64(rand::random())).await;
             };
