@@ -254,7 +254,7 @@ impl Status {
 }
 
 /// What a person can do about a reason to halt: all reasons but those that are
-/// mended as [`OTHERWISE`] says. `docs/receive.md` has the same table.
+/// mended as [`OTHERWISE`] says. `docs/when-it-stops.md` has the same table.
 const WHAT_TO_DO: [(&str, &str); 11] = [
     ("CONFLICT", OTHER_HISTORY),
     ("DIVERGED", OTHER_HISTORY),
@@ -471,14 +471,14 @@ mod tests {
 
     #[test]
     fn every_reason_stands_in_the_docs() {
-        let docs = include_str!("../docs/receive.md");
-        let (_, table) = docs.split_once("## When it stops").expect("the chapter");
+        let docs = include_str!("../docs/when-it-stops.md");
+        let (_, table) = docs.split_once("## A receiver: why").expect("the chapter");
         let first_column = |line: &str| line.split('|').nth(1).unwrap_or_default().to_owned();
         let named: Vec<_> = table.lines().map(first_column).collect();
         let others = [("EVENT_FAILED", ""), ("CURSOR_EXPIRED", "")];
         for (reason, _) in WHAT_TO_DO.into_iter().chain(others) {
             let stands = named.iter().any(|cell| cell.split(',').any(|name| name.trim() == reason));
-            assert!(stands, "docs/receive.md lacks {reason}");
+            assert!(stands, "docs/when-it-stops.md lacks {reason}");
         }
     }
 

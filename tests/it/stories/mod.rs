@@ -30,3 +30,4 @@ mod suspect;
 mod tool;
 mod transport;
 mod verify;
+mod when_it_stops;
