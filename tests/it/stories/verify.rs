@@ -339,6 +339,28 @@ async fn behind_a_truncated_log_a_snapshot_is_what_the_tables_are_made_again_fro
     assert_eq!(unreadable.code(), Some(1), "{unreadable:?}");
 }
 
+/// A receiver on an empty database behind a truncated log goes on from a snapshot by itself,
+/// and is equal to the log then.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_installed_from_a_snapshot_is_equal() {
+    let pair = Pair::with(|publisher| {
+        publisher.config("[logs.main]\nmax_events = 50\nsegment_bytes = 4096\n")
+    });
+    for round in ["k", "l", "m"] {
+        pair.carries(adjustments(round, 40)).await;
+    }
+    let made = counterfoil(["snapshot", "--receiver", &pair.receiver.url()]).run();
+    assert_eq!(made.code(), Some(0), "{made:?}");
+    pair.carries(adjustments("n", 10)).await;
+    let fresh = pair.receiver.successor().named("fresh").listen_anywhere().start();
+    fresh.applies(129).await;
+    for db in [fresh.db(), pair.receiver.db()] {
+        let report = equal(&pair.publisher.url(), db);
+        assert_eq!(report["rebuiltFrom"], 119, "{report}");
+        assert_eq!(report["cursor"]["sequence"], 129, "{report}");
+    }
+}
+
 /// A snapshot that is not what it was offered as.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_of_something_else_is_found_out() {
