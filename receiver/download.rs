@@ -36,7 +36,19 @@ pub fn staged(db: &Path, snapshot: &Listed) -> PathBuf {
 
 /// Takes away all files of downloads but one. Best effort: what stays is in nobody's way.
 pub fn sweep(db: &Path, but: Option<&Path>) {
-    lock::remove_beside(db, ENDING, but);
+    for (path, rest) in lock::all_beside(db, ENDING) {
+        if rest.to_str().is_some_and(is_ours)
+            && Some(path.as_path()) != but
+            && let Err(error) = fs::remove_file(&path)
+        {
+            tracing::warn!(%error, path = %path.display(), "a download of no use cannot be removed");
+        }
+    }
+}
+
+/// Whether a name is that of a download, and not one that a person has chosen.
+fn is_ours(rest: &str) -> bool {
+    rest == "empty" || rest.len() == 64 && rest.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Why there is no whole file.
@@ -174,6 +186,23 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_downloads_are_swept() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let db = directory.path().join("test.db");
+        let download = |byte: u8| lock::beside(&db, &format!("{ENDING}{}", hex(&[byte; 32])));
+        let theirs =
+            ["", ".resync-kept", ".resync", ".before-resync-7"].map(|end| lock::beside(&db, end));
+        let all = [download(1), download(2), lock::beside(&db, ".resync-empty")];
+        for file in all.iter().chain(&theirs) {
+            fs::write(file, "x").expect("written");
+        }
+        sweep(&db, Some(&download(2)));
+        let left: Vec<_> = all.iter().filter(|file| file.exists()).collect();
+        assert_eq!(left, [&download(2)]);
+        assert!(theirs.iter().all(|file| file.exists()));
+    }
 
     #[test]
     fn a_part_is_gone_on_with() {

@@ -42,7 +42,13 @@ impl Drop for Made {
 
 /// Takes away what a process before this one has left.
 pub fn sweep(db: &Path) {
-    lock::remove_beside(db, ENDING, None);
+    let file = lock::beside(db, ENDING);
+    match fs::remove_file(&file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, file = %file.display(), "a snapshot's file cannot be removed");
+        }
+        _ => {}
+    }
 }
 
 /// Makes a snapshot. On return it is on stable storage. None: nothing is applied yet.

@@ -2,7 +2,7 @@
 //! a marker that keeps a damaged database out of service.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, File, OpenOptions},
     io::{self, Write as _},
     os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
@@ -20,22 +20,18 @@ pub fn beside(db: &Path, ending: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Takes away all files whose names are the database's with something added that begins so,
-/// but one. Best effort.
-pub fn remove_beside(db: &Path, beginning: &str, but: Option<&Path>) {
+/// The files beside a database whose names are its own with something added that begins
+/// so, each with what comes then. None where the directory cannot be read.
+pub fn all_beside(db: &Path, beginning: &str) -> Vec<(PathBuf, OsString)> {
     let begins = beside(db, beginning);
-    let Some(begins) = begins.file_name() else { return };
-    let Ok(entries) = fs::read_dir(directory(db)) else { return };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let ours = entry.file_name().as_bytes().starts_with(begins.as_bytes());
-        if ours
-            && Some(path.as_path()) != but
-            && let Err(error) = fs::remove_file(&path)
-        {
-            tracing::warn!(%error, path = %path.display(), "a file of no use cannot be removed");
-        }
-    }
+    let Some(begins) = begins.file_name() else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(directory(db)) else { return Vec::new() };
+    let found = entries.flatten().filter_map(|entry| {
+        let name = entry.file_name();
+        let rest = name.as_bytes().strip_prefix(begins.as_bytes())?;
+        Some((entry.path(), OsStr::from_bytes(rest).to_owned()))
+    });
+    found.collect()
 }
 
 /// One name for one database, whatever links lead to it: what stands beside it
