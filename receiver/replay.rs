@@ -156,9 +156,16 @@ impl Replay {
 
     /// One stream from its opening to its end. `last`: the session before it.
     async fn stream(&self, attempt: &mut u32, last: &mut Option<i64>) -> Ended {
+        let sure_of = *last;
         match self.try_stream(attempt, last).await {
             Ok(ended) => ended,
-            Err(status) => Ended::Failed(status),
+            Err(status) => {
+                // A refusal is an answer, and has begun no session.
+                if last.is_none() && reason_of(&status).is_some() {
+                    *last = sure_of;
+                }
+                Ended::Failed(status)
+            }
         }
     }
 

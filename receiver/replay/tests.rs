@@ -323,6 +323,21 @@ async fn a_replay_names_the_session_before_it_where_it_is_sure_of_it() {
     assert_eq!(lasts, [None, Some(1), Some(2), None, Some(4)]);
 }
 
+/// A Replay that was refused has begun no session: the one before is still the last.
+#[tokio::test]
+async fn a_refusal_leaves_the_session_before_it() {
+    let ending = Refusal::new(Reason::ShuttingDown, "the publisher is ending");
+    let replays = vec![
+        (vec![started()], Some(Status::unavailable("cut"))),
+        (vec![], Some(ending.into())),
+        (vec![started(), caught_up(&adjustments(0, 1))], None),
+    ];
+    let pair = Pair::new(replays, vec![], None).await;
+    pair.until("up", |now| matches!(now.link, Link::Up(Some(0)))).await;
+    let lasts = pair.fake.lasts.lock().expect("whole").clone();
+    assert_eq!(lasts, [None, Some(1), Some(1)]);
+}
+
 /// ACK-04: failing acks hold up nothing, and the newest one gets through.
 #[tokio::test]
 async fn failing_acks_do_not_stop_applying() {
