@@ -36,6 +36,9 @@ pub struct Writer {
     perhaps: Option<Option<Cursor>>,
 }
 
+/// How the store is opened: with its barrier or without.
+type Open = fn(&Path, &str, &dyn Projection) -> Result<Store, OpenError>;
+
 /// Why an attempt failed. Nothing of it is committed, as far as can be known.
 #[derive(Debug)]
 pub enum Failed {
@@ -107,7 +110,7 @@ impl Writer {
         // Where a rollback failed, the connection is not to be trusted.
         self.store.take_if(|store| !store.connection.is_autocommit());
         if self.store.is_none() {
-            self.store = Some(self.open()?);
+            self.store = Some(self.open(store::open)?);
         }
         Ok(())
     }
@@ -150,11 +153,13 @@ impl Writer {
         (self.committed, self.unsure) = (brings, None);
         drop(store);
         let _ = std::fs::remove_file(&empty);
-        match self.ready() {
+        // The commit was synced: an older reader need not be waited for.
+        match self.open(store::reopen) {
+            Ok(store) => self.store = Some(store),
             // The next one who needs it opens it.
             Err(Failed::Store(error))
                 if matches!(trouble::judge(&error), Trouble::Busy | Trouble::Full) => {}
-            ready => ready?,
+            Err(failed) => return Err(failed),
         }
         crash::point(crash::RECEIVER_RESYNC_REOPENED);
         Ok(true)
@@ -204,8 +209,8 @@ impl Writer {
 
     /// Opens the store again, with its barrier, and looks where the cursor is:
     /// after a COMMIT of unknown outcome, that is the answer.
-    fn open(&mut self) -> Result<Store, Failed> {
-        let store = store::open(&self.db, &self.log, self.projection.as_ref()).map_err(failed)?;
+    fn open(&mut self, open: Open) -> Result<Store, Failed> {
+        let store = open(&self.db, &self.log, self.projection.as_ref()).map_err(failed)?;
         let found = cursor::read(&store.connection, &self.log).map_err(Failed::Store)?;
         if found != self.committed {
             match &self.unsure {
@@ -260,7 +265,8 @@ impl Writer {
     /// # Errors
     /// As [`Writer::after_commit`].
     pub fn when_idle(&mut self) -> rusqlite::Result<bool> {
-        self.store.as_mut().map_or(Ok(true), Store::when_idle)
+        // Without a store there is one to open first, and then to look after.
+        self.store.as_mut().map_or(Ok(false), Store::when_idle)
     }
 
     /// The disk failed: leaves the marker that keeps the database out of service.

@@ -4,6 +4,7 @@
 pub mod baseline;
 mod checkpoint;
 pub mod cursor;
+pub mod descent;
 mod guard;
 mod kind;
 pub mod ledger;
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use rusqlite::Connection;
 
 pub use kind::Kind;
-pub use open::{OpenError, is_receivers, make_empty, open, open_for_reading};
+pub use open::{OpenError, is_receivers, make_empty, open, open_for_reading, reopen};
 
 /// The version of the receiver's own tables, in SQLite's `user_version`.
 const SCHEMA_VERSION: i32 = 2;

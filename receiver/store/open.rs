@@ -54,6 +54,24 @@ pub enum OpenError {
 /// # Errors
 /// [`OpenError`].
 pub fn open(db: &Path, log: &str, projection: &dyn Projection) -> Result<Store, OpenError> {
+    open_across(db, log, projection, true)
+}
+
+/// Opens it again where this process knows that all of it is on stable storage: then a
+/// reader that keeps an older moment open is in nobody's way.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn reopen(db: &Path, log: &str, projection: &dyn Projection) -> Result<Store, OpenError> {
+    open_across(db, log, projection, false)
+}
+
+fn open_across(
+    db: &Path,
+    log: &str,
+    projection: &dyn Projection,
+    barrier: bool,
+) -> Result<Store, OpenError> {
     if rusqlite::version_number() < LEAST_SQLITE {
         let version = rusqlite::version();
         return Err(OpenError::Refused(format!("SQLite {version} is older than 3.51.3")));
@@ -64,7 +82,9 @@ pub fn open(db: &Path, log: &str, projection: &dyn Projection) -> Result<Store, 
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let fresh = examine(&connection)?;
     configure(&connection)?;
-    cross_barrier(&connection)?;
+    if barrier {
+        cross_barrier(&connection)?;
+    }
     if fresh {
         create(&mut connection, log, projection)?;
     } else {

@@ -86,7 +86,7 @@ async fn readers_see_old_or_new_and_never_a_mix() {
     let reader = std::thread::spawn(move || {
         let tables = open(&db);
         let (start, mut seen) = (std::time::Instant::now(), Vec::new());
-        while seen.last() != Some(&3_000) {
+        while seen.last() != Some(&3_001) {
             assert!(start.elapsed() < DEADLINE, "it never came about: {seen:?}");
             let moment = tables.unchecked_transaction().expect("begun");
             let number = |sql: &str| -> i64 {
@@ -115,6 +115,10 @@ async fn readers_see_old_or_new_and_never_a_mix() {
     })
     .await;
     is_whole(&ledger);
+    assert_eq!(read(), EARLY as i64 - 1, "its own moment stays");
+    // Nor from what comes after it.
+    scene.publisher.accepts(adjusted("after", "a", 1)).await;
+    receiver.applies(3_001).await;
     assert_eq!(read(), EARLY as i64 - 1, "its own moment stays");
     drop(old);
     receiver.waits_for_state(ReceiverState::Live).await;
