@@ -58,11 +58,19 @@ impl ReceiverAdminService for Admin {
             );
             return Err(Refusal::field("confirm", wrong).into());
         }
-        may_resync(&self.board.status().borrow())?;
-        let (order, taken) = oneshot::channel();
-        let busy = || Refusal::new(Reason::WrongState, "a resync is being ordered already");
-        self.order_resync.try_send(order).map_err(|_| busy())?;
-        taken.await.map_err(|_| busy())?;
+        let meant = {
+            let status = self.board.status();
+            let status = status.borrow();
+            may_resync(&status)?;
+            resync::Meant::of(&status)
+        };
+        let (taken, answer) = oneshot::channel();
+        let wrong = |message: &str| Refusal::new(Reason::WrongState, message);
+        let order = resync::Order { meant, taken };
+        let busy = |_| wrong("a resync is being ordered already");
+        self.order_resync.try_send(order).map_err(busy)?;
+        let passed = |_| wrong("it does not wait for that any more; its status says what it does");
+        answer.await.map_err(passed)?;
         Ok(Response::new(pb::ResyncResponse {}))
     }
 

@@ -37,7 +37,7 @@ use crate::proto::{
 /// The reason under which the board shows a broken or foreign database.
 pub const STORE_FAILED: &str = "STORE_FAILED";
 /// The reason for a database that something else has changed.
-const STORE_CHANGED: &str = "STORE_CHANGED";
+pub const STORE_CHANGED: &str = "STORE_CHANGED";
 /// The reason for an event that cannot be applied.
 const EVENT_FAILED: &str = "EVENT_FAILED";
 /// The first delay before an event or a commit is tried again is at most this long.
@@ -72,6 +72,8 @@ pub struct Install {
     pub staged: Option<PathBuf>,
     /// The cursor in it; none: nothing is applied.
     pub brings: Option<Cursor>,
+    /// What the database had when that was found to go on from it; no matter where `ordered`.
+    pub over: Option<Cursor>,
     /// A person has said so: also what is older, or of another history; and the thread goes
     /// on if it had halted.
     pub ordered: bool,

@@ -2,11 +2,13 @@
 //! given up what this database has. One attempt after the other, each later than the one
 //! before, until one of them, or a Replay between them, comes through.
 
+mod kept;
+mod order;
+
 use std::{
     convert::Infallible,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::{
@@ -17,22 +19,21 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
 
 use super::{
-    apply::{Install, STORE_FAILED, Work},
+    apply::{Install, STORE_CHANGED, STORE_FAILED, Work},
     choose::{self, Listed, Standing, Wanted, standing},
-    copy,
     download::{self, Broken},
     replay::{Left, Replay},
     retry,
     source::{Extent, Source},
     status::{Board, Failure, Link, Resyncing},
-    store::{Kind, lock, staged},
+    store::{Kind, descent::Descent, staged},
 };
-use crate::proto::{backoff::backoff, chain::Cursor, crash, limits::RESYNC_BASE};
+use crate::proto::{backoff::backoff, chain::Cursor, crash, event::Sequence, limits::RESYNC_BASE};
+
+pub use kept::sweep;
+pub use order::{Meant, Order};
 
 const ASKING: &str = "Asking the publisher for a snapshot.";
-
-/// A person's word that what the database has may be replaced; answered once it is taken.
-pub type Order = oneshot::Sender<()>;
 
 /// What going on from other content takes.
 pub struct Resync {
@@ -59,14 +60,34 @@ pub struct Resync {
 /// What is remembered from one attempt to the next.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// An order holds until it is carried out.
+    /// An order holds until it is carried out, or not needed any more.
     ordered: bool,
+    /// It was given after a halt, which stands until it is carried out.
+    halted: bool,
     /// What is given up by it has been copied.
     kept: bool,
+    /// Why a person has to say that what the database has may be given up.
+    unproven: Option<String>,
     /// Snapshots that turned out to be wrong.
     refused: Vec<[u8; 32]>,
     /// What was logged last: the same is not logged again at each attempt.
     logged: String,
+}
+
+/// Why an attempt has come to nothing.
+enum Stuck {
+    /// Another one may do better.
+    Again(String),
+    /// What the database has is of another history.
+    Diverged(String),
+    /// What the database has may be of another history.
+    Unproven(String),
+}
+
+impl From<String> for Stuck {
+    fn from(why: String) -> Self {
+        Stuck::Again(why)
+    }
 }
 
 /// Follows the log until the receiver ends: by Replay, and where that cannot go on, from
@@ -82,7 +103,10 @@ pub async fn follow(replay: Replay, mut resync: Resync) {
             Left::Over => return,
             Left::Expired(failure) => resync.behind(failure).await,
             Left::Halted => {
-                let Some(failure) = resync.order_after_halt().await else { return };
+                let failure = resync.board.status().borrow().halted.clone().unwrap_or_default();
+                if !resync.order(&failure, None).await {
+                    return;
+                }
                 // What is acknowledged now would be of what is given up.
                 replay.end_session();
                 resync.replace(failure).await;
@@ -92,28 +116,33 @@ pub async fn follow(replay: Replay, mut resync: Resync) {
 }
 
 impl Resync {
-    /// Takes away what earlier downloads have left, once a Replay is open.
-    async fn tidy(&self) -> Infallible {
+    /// Takes away what earlier attempts have left, once a Replay is open.
+    async fn tidy(&mut self) -> Infallible {
         let mut status = self.board.status();
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = status.wait_for(|status| matches!(status.link, Link::Up(_))).await;
+        self.forget_order();
         download::sweep(&self.db, None);
         std::future::pending().await
+    }
+
+    fn forget_order(&mut self) {
+        let Memory { ordered, halted, kept, unproven, .. } = &mut self.memory;
+        (*ordered, *halted, *kept, *unproven) = (false, false, false, None);
     }
 
     /// What comes next is no longer retained: one attempt, after a while if it is not the
     /// first since the head was reached. Then Replay has the say again.
     async fn behind(&mut self, failure: Failure) {
-        if self.asks && !self.memory.ordered {
-            let step = "To give up what the database lacks and go on from the publisher's newest \
-                        snapshot: `counterfoil resync --receiver URL --confirm NAME`.";
-            self.say(&failure, step, true);
-            let order = tokio::select! {
-                Some(order) = self.orders.recv() => order,
-                () = self.board.halted() => return,
-                () = self.ending.cancelled() => return,
-            };
-            let _ = order.send(());
+        if (self.asks || self.memory.unproven.is_some()) && !self.memory.ordered {
+            let why = self.memory.unproven.clone().unwrap_or_default();
+            let step = format!(
+                "{why}To give up what the database lacks and go on from the publisher's newest \
+                 snapshot: `counterfoil resync --receiver URL --confirm NAME`."
+            );
+            if !self.order(&failure, Some(&step)).await {
+                return;
+            }
             self.memory.ordered = true;
         }
         let attempts = self.board.status().borrow().resync_attempts;
@@ -124,57 +153,53 @@ impl Resync {
         self.say(&failure, ASKING, false);
         match self.attempt(&failure, false).await {
             Ok(()) => self.done(),
-            Err(why) => self.say(
-                &failure,
-                &format!("Not resynced yet: {why}. Trying again by itself."),
-                false,
-            ),
+            Err(Stuck::Again(why)) => {
+                let step = format!("Not resynced yet: {why}. Trying again by itself.");
+                self.say(&failure, &step, false);
+            }
+            Err(Stuck::Unproven(why)) => {
+                self.memory.unproven = Some(format!("Not resynced by itself: {why}. "));
+            }
+            Err(Stuck::Diverged(message)) => {
+                self.board.halt(Failure { reason: "DIVERGED", message, ..Failure::default() });
+            }
         }
     }
 
-    /// Waits until a person orders to replace what the database has; none: told to end.
-    async fn order_after_halt(&mut self) -> Option<Failure> {
-        // Whatever was being done for another reason is not done any more.
-        self.board.note(|status| status.resyncing = None);
-        let order = tokio::select! {
-            order = self.orders.recv() => order?,
-            () = self.ending.cancelled() => return None,
-        };
-        let failure = self.board.status().borrow().halted.clone().unwrap_or_default();
-        self.say(&failure, "What the database has is about to be replaced, as ordered.", false);
-        let _ = order.send(());
-        Some(failure)
-    }
-
-    /// Replaces what the database has, as ordered: attempt after attempt.
+    /// Replaces what the database has, as ordered after a halt: attempt after attempt.
     async fn replace(&mut self, failure: Failure) {
+        self.memory.halted = true;
         for attempt in 1.. {
             match self.attempt(&failure, true).await {
                 Ok(()) => return self.done(),
-                Err(_) if self.over() => return,
-                Err(why) => {
+                Err(_) if self.over() => break,
+                Err(Stuck::Again(why) | Stuck::Unproven(why) | Stuck::Diverged(why)) => {
                     let step = format!("Not replaced yet: {why}. Trying again by itself.");
                     self.say(&failure, &step, false);
                 }
             }
             if !self.pause(attempt).await {
-                return;
+                break;
             }
         }
+        self.forget_order();
     }
 
     fn done(&mut self) {
-        (self.memory.ordered, self.memory.kept) = (false, false);
+        self.forget_order();
         self.board.note(|status| status.resyncing = None);
     }
 
-    /// Told to end, or the disk has failed.
+    /// Told to end, or the database is in a state that no content mends.
     fn over(&self) -> bool {
-        self.ending.is_cancelled() || self.board.halted_for() == Some(STORE_FAILED)
+        let halted = self.board.halted_for();
+        self.ending.is_cancelled() || halted == Some(STORE_FAILED) || halted == Some(STORE_CHANGED)
     }
 
+    /// Shows what is done, or waited for; a halt is not hidden by it, unless it is the one
+    /// that was ordered to end.
     fn say(&mut self, failure: &Failure, step: &str, waits: bool) {
-        if self.over() {
+        if self.over() || (self.board.halted_for().is_some() && !self.memory.halted) {
             return;
         }
         if step != ASKING && step != self.memory.logged {
@@ -200,15 +225,15 @@ impl Resync {
     ///
     /// # Errors
     /// Why not, in words.
-    async fn attempt(&mut self, failure: &Failure, ordered: bool) -> Result<(), String> {
+    async fn attempt(&mut self, failure: &Failure, ordered: bool) -> Result<(), Stuck> {
         let ending = self.ending.clone();
         tokio::select! {
             done = self.try_attempt(failure, ordered) => done,
-            () = ending.cancelled() => Err("the receiver is ending".to_owned()),
+            () = ending.cancelled() => Err("the receiver is ending".to_owned().into()),
         }
     }
 
-    async fn try_attempt(&mut self, failure: &Failure, ordered: bool) -> Result<(), String> {
+    async fn try_attempt(&mut self, failure: &Failure, ordered: bool) -> Result<(), Stuck> {
         let said = |status: tonic::Status| format!("the publisher said: {}", retry::said(&status));
         let source = Source::connect(&self.publisher, &self.kind.log).await.map_err(said)?;
         let extent = source.extent().await.map_err(said)?;
@@ -225,9 +250,9 @@ impl Resync {
         self.board.note(|status| status.snapshot_sequence = Some(sequence));
         let Some(snapshot) = newest else {
             if ordered && extent.floor == 0 {
-                return self.install(None, None, ordered).await;
+                return Ok(self.install(None, None, ours, ordered).await?);
             }
-            return Err(self.none(&extent, listed.len()));
+            return Err(self.none(&extent, listed.len()).into());
         };
         if !ordered {
             let kin = ours.is_none_or(|ours| choose::is_kin(&ours, &extent.lineage));
@@ -237,15 +262,53 @@ impl Resync {
                 _ => Some("is older than what is applied here, or of another history"),
             };
             if let Some(why) = useless {
-                return Err(format!(
+                return Err(Stuck::Again(format!(
                     "the publisher's newest snapshot, at sequence {sequence}, {why}; another \
                      receiver of this projection has to make one that is further on \
                      (`counterfoil snapshot --receiver URL`)"
-                ));
+                )));
             }
         }
         let file = self.fetch(&source, &snapshot, failure).await?;
-        self.install(Some(file), Some(snapshot.cursor), ordered).await
+        if let Some(ours) = ours
+            && !ordered
+        {
+            self.prove(&file, ours, sequence).await?;
+        }
+        Ok(self.install(Some(file), Some(snapshot.cursor), ours, ordered).await?)
+    }
+
+    /// Whether a file goes on from what the database has. A log that was put back to an
+    /// older copy has the same name, and other events behind it.
+    async fn prove(&mut self, file: &Path, ours: Cursor, brings: Sequence) -> Result<(), Stuck> {
+        let (staged, log) = (file.to_owned(), self.kind.log.clone());
+        let found = tokio::task::spawn_blocking(move || staged::descent(&staged, &log, &ours))
+            .await
+            .map_err(|error| error.to_string())?
+            .map_err(|error| format!("the snapshot cannot be read: {error}"))?;
+        let at = ours.sequence;
+        match found {
+            Descent::Same => Ok(()),
+            Descent::Unknown(_) if self.memory.ordered => {
+                // What is given up may be all that is left of it.
+                Ok(self.keep().await?)
+            }
+            Descent::Unknown(from) => {
+                download::sweep(&self.db, None);
+                Err(Stuck::Unproven(format!(
+                    "the ledger of the snapshot at sequence {brings} begins at {from}, so it does \
+                     not show whether its history is that of this database up to {at}; it is \
+                     another one if the publisher was put back to an older copy"
+                )))
+            }
+            Descent::Other => {
+                download::sweep(&self.db, None);
+                Err(Stuck::Diverged(format!(
+                    "The publisher's history is another one at sequence {at}, as its snapshot at \
+                     sequence {brings} shows; nothing was replaced."
+                )))
+            }
+        }
     }
 
     /// Gets a snapshot into a file beside the database, and looks at it.
@@ -283,27 +346,37 @@ impl Resync {
         Ok(file)
     }
 
-    /// Hands it to the apply thread. What is given up by order is copied first.
+    /// Copies what is given up, once for an order.
+    async fn keep(&mut self) -> Result<(), String> {
+        let has_something = self.board.status().borrow().cursor.is_some();
+        if self.memory.kept || !has_something {
+            return Ok(());
+        }
+        let db = self.db.clone();
+        let kept = tokio::task::spawn_blocking(move || kept::keep(&db))
+            .await
+            .map_err(|error| error.to_string())?
+            .map_err(|error| format!("what the database has cannot be kept: {error}"))?;
+        tracing::warn!("what the database had is kept as {}", kept.display());
+        self.memory.kept = true;
+        Ok(())
+    }
+
+    /// Hands it to the apply thread. What is given up by order is copied first. `over`: what
+    /// the database had when this was found to be fit.
     async fn install(
         &mut self,
         staged: Option<PathBuf>,
         brings: Option<Cursor>,
+        over: Option<Cursor>,
         ordered: bool,
     ) -> Result<(), String> {
         let gone = || "the receiver is ending".to_owned();
-        let has_something = self.board.status().borrow().cursor.is_some();
-        if ordered && !self.memory.kept && has_something {
-            let kept = kept_as(&self.db);
-            let (db, target) = (self.db.clone(), kept.clone());
-            tokio::task::spawn_blocking(move || copy::copy(&db, &target))
-                .await
-                .map_err(|error| error.to_string())?
-                .map_err(|error| format!("what the database has cannot be kept: {error}"))?;
-            tracing::warn!("what the database had is kept as {}", kept.display());
-            self.memory.kept = true;
+        if ordered {
+            self.keep().await?;
         }
         let (asked, answer) = oneshot::channel();
-        let install = Install { staged, brings, ordered };
+        let install = Install { staged, brings, over, ordered };
         self.work.send(Work::Install(install, asked)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())??;
         let sequence = brings.map_or(-1, |cursor| cursor.sequence);
@@ -327,9 +400,4 @@ impl Resync {
             extent.floor
         )
     }
-}
-
-fn kept_as(db: &Path) -> PathBuf {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    lock::beside(db, &format!(".before-resync-{}", now.as_millis()))
 }

@@ -56,6 +56,7 @@ pub async fn run(
     let _lock = lock::lock(&db)?;
     lock::refuse_halted(&db)?;
     snapshot::sweep(&db);
+    resync::sweep(&db);
     let kind = Kind::of(&log, projection.as_ref()).map_err(|e| refused(&db, e.into()))?;
     let kind = Arc::new(kind);
     let store = store::open(&db, &log, projection.as_ref()).map_err(|e| refused(&db, e))?;

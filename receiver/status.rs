@@ -5,7 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use super::{apply::STORE_FAILED, pruning::Heard, recent::Recent};
+use super::{
+    apply::{STORE_CHANGED, STORE_FAILED},
+    pruning::Heard,
+    recent::Recent,
+};
 use crate::proto::{
     chain::Cursor,
     event::{Event, Sequence, Time},
@@ -416,12 +420,18 @@ impl Board {
     }
 
     /// The receiver stops for good. The first failure is the one that counts,
-    /// but for a failed disk: that one needs more than a restart, and ends acks.
+    /// but for a failed disk: that one needs more than a restart, and ends acks; and for a
+    /// changed database: no other content mends that.
     pub fn halt(&self, failure: Failure) {
         tracing::error!(reason = failure.reason, "halted: {}", failure.message);
         self.note(|status| {
-            let latch = failure.reason == STORE_FAILED;
-            if status.halted.is_none() || latch {
+            let first = status.halted.as_ref().map(|first| first.reason);
+            let counts = match failure.reason {
+                STORE_FAILED => true,
+                STORE_CHANGED => first != Some(STORE_FAILED),
+                _ => first.is_none(),
+            };
+            if counts {
                 status.halted = Some(failure);
             }
             (status.retrying, status.resyncing) = (None, None);

@@ -2,7 +2,7 @@
 //! holds, and the new `log_id` of a log that was forked. One attempt; whoever asks tries
 //! again.
 
-use super::{Apply, Failed, Install, STORE_FAILED, Stop, Trouble, trouble};
+use super::{Apply, Failed, Install, STORE_FAILED, Stop, Trouble, store_changed, trouble};
 use crate::{
     proto::chain::Cursor,
     receiver::choose::{Standing, standing},
@@ -12,9 +12,24 @@ impl Apply {
     /// Installs, or says why not. What is there already needs no installation.
     pub(super) fn install(&mut self, install: &Install) -> Result<(), String> {
         self.fit_for(install.ordered)?;
+        let installed = self.try_install(install);
+        if installed.is_err() {
+            // The write-ahead log may have room to give back.
+            self.idle = false;
+            if self.may_go_on().is_ok() {
+                let _ = self.writer.ready(); // what is in the way then has been said
+            }
+        }
+        installed
+    }
+
+    fn try_install(&mut self, install: &Install) -> Result<(), String> {
         self.writer.ready().map_err(|failed| self.failed(failed))?;
         let ours = self.writer.committed();
         if !install.ordered {
+            if ours != install.over {
+                return Err("the database has gone on meanwhile".to_owned());
+            }
             match standing(ours.as_ref(), install.brings.as_ref()) {
                 Standing::Further => {}
                 Standing::Same => {
@@ -45,6 +60,10 @@ impl Apply {
     /// Takes over the new `log_id`, or says why not.
     pub(super) fn adopt(&mut self, to: Cursor) -> Result<(), String> {
         self.fit_for(false)?;
+        let ours = self.writer.committed();
+        if ours.map(|ours| (ours.sequence, ours.chain)) != Some((to.sequence, to.chain)) {
+            return Err("what is applied is of another history, or at another place".to_owned());
+        }
         self.writer.adopt(to).map_err(|failed| self.failed(failed))?;
         tracing::info!(log_id = %to.log_id, sequence = to.sequence, "the log has been forked; going on with it");
         self.board.note_adopted(to);
@@ -71,7 +90,10 @@ impl Apply {
                     return format!("the database is not free: {}", trouble::said(&error));
                 }
             },
-            Failed::Changed(why) => return format!("the database cannot be written to: {why}"),
+            Failed::Changed(why) => {
+                self.stop(store_changed(&why));
+                return format!("the database cannot be written to: {why}");
+            }
             Failed::Event(why) => return why.said(),
         };
         self.stop(Stop::Latch(latch));

@@ -355,8 +355,9 @@ impl Bench {
         brings: Option<Cursor>,
         ordered: bool,
     ) -> Result<(), String> {
+        self.resume();
         let (asked, answer) = oneshot::channel();
-        let install = Install { staged: staged.cloned(), brings, ordered };
+        let install = Install { staged: staged.cloned(), brings, over: self.tail.get(), ordered };
         let work = self.work.as_ref().expect("open");
         work.blocking_send(Work::Install(install, asked)).expect("the thread runs");
         answer.blocking_recv().expect("answered")

@@ -6,7 +6,11 @@ use std::{os::unix::ffi::OsStrExt as _, path::Path};
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Kind, SCHEMA_VERSION, cursor, open};
+use super::{
+    Kind, SCHEMA_VERSION, cursor,
+    descent::{self, Descent},
+    open,
+};
 use crate::proto::chain::Cursor;
 
 /// Opens it. SQLite takes it for a file that nobody changes.
@@ -39,6 +43,14 @@ fn uri(file: &Path) -> String {
 /// Whatever SQLite says.
 pub fn cursor_in(file: &Path, log: &str) -> rusqlite::Result<Option<Cursor>> {
     cursor::read(&open_staged(file)?, log)
+}
+
+/// What its ledger says of what a database has applied.
+///
+/// # Errors
+/// Whatever SQLite says.
+pub fn descent(file: &Path, log: &str, ours: &Cursor) -> rusqlite::Result<Descent> {
+    descent::of(&open_staged(file)?, log, ours)
 }
 
 /// Whether it may take the place of the database: whole, of the same kind, and where it

@@ -6,6 +6,7 @@ mod by_itself;
 mod killed;
 mod offered;
 mod ordered;
+mod overtaken;
 mod publisher_that_lies;
 
 use std::{fs, path::PathBuf};

@@ -54,7 +54,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// What was given up is beside the database.
-fn kept(dir: &Path) -> Ledger {
+pub(super) fn kept(dir: &Path) -> Ledger {
     let files = below(dir);
     let kept: Vec<_> = files
         .iter()
