@@ -17,7 +17,13 @@ const PART: &str = ".before-resync.part";
 
 /// Takes away what a process that was killed has left.
 pub fn sweep(db: &Path) {
-    lock::remove_beside(db, PART, None);
+    let part = lock::beside(db, PART);
+    match fs::remove_file(&part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, file = %part.display(), "half a copy cannot be removed");
+        }
+        _ => {}
+    }
 }
 
 /// Copies the database. On return the copy is on stable storage.
