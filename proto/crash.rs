@@ -42,6 +42,9 @@ pub const PUBLISHER_AFTER_FORK_INTENT: &str = "publisher-after-fork-intent";
 pub const PUBLISHER_AFTER_FORK_EVENTS: &str = "publisher-after-fork-events";
 /// The log has its new identity; what the fork was going to do still stands.
 pub const PUBLISHER_AFTER_FORK_IDENTITY: &str = "publisher-after-fork-identity";
+/// Who had seen more stands in nobody's way any more; what the fork was going to do still
+/// stands.
+pub const PUBLISHER_AFTER_FORK_SETTLED: &str = "publisher-after-fork-settled";
 /// The effects of a batch are in the transaction, which is not committed.
 pub const RECEIVER_BEFORE_COMMIT: &str = "receiver-before-commit";
 /// The transaction is committed; no ack has left.
@@ -107,8 +110,12 @@ pub const PUBLISHER_SNAPSHOTS: [&str; 4] = [
 ];
 
 /// Those of a fork, in their order.
-pub const FORK: [&str; 3] =
-    [PUBLISHER_AFTER_FORK_INTENT, PUBLISHER_AFTER_FORK_EVENTS, PUBLISHER_AFTER_FORK_IDENTITY];
+pub const FORK: [&str; 4] = [
+    PUBLISHER_AFTER_FORK_INTENT,
+    PUBLISHER_AFTER_FORK_EVENTS,
+    PUBLISHER_AFTER_FORK_IDENTITY,
+    PUBLISHER_AFTER_FORK_SETTLED,
+];
 
 /// Of the receiver's, those on an event's way, in its order.
 pub const RECEIVER: [&str; 4] =

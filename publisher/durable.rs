@@ -106,6 +106,24 @@ pub fn keep_tail(path: &Path, from: u64, tail: &[u8]) -> io::Result<PathBuf> {
     unreachable!("one of 2^31 names is free")
 }
 
+/// Gives a damaged file, durably, a name that says so. Returns that.
+///
+/// # Errors
+/// The operating system's.
+pub fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    for attempt in 0.. {
+        let aside = path.with_file_name(format!("damaged-{name}-{attempt}"));
+        if aside.try_exists()? {
+            continue;
+        }
+        fs::rename(path, &aside)?;
+        sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+        return Ok(aside);
+    }
+    unreachable!("one of 2^31 names is free")
+}
+
 /// Closed after the first I/O error that leaves the disk's content unknown, for
 /// good: a marker keeps the directory closed across restarts, too. A clone is the
 /// same latch: what one of its holders fails to write, no other writes after.

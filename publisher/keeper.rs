@@ -281,7 +281,7 @@ impl Keeper {
     /// by the receiver's next attempt.
     fn suspect(&mut self, name: String, reason: Reason, seen: Cursor) {
         let at_ms = self.clock.now_ms();
-        match self.suspects.note(Suspect { name: name.clone(), reason, seen, at_ms }) {
+        match self.suspects.note(Suspect { name: name.clone(), reason, seen, at_ms, settled: false }) {
             Ok(is_new) => {
                 self.suspicion.show(self.suspects.all());
                 if is_new {

@@ -84,7 +84,7 @@ fn limits(log: &Log) -> pb::LogLimits {
     }
 }
 
-fn suspect(Suspect { name, reason, seen, at_ms }: Suspect) -> pb::Suspect {
+fn suspect(Suspect { name, reason, seen, at_ms, .. }: Suspect) -> pb::Suspect {
     pb::Suspect {
         receiver: name,
         reason: reason.as_str().to_owned(),

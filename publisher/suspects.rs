@@ -4,10 +4,11 @@
 //!
 //! ```text
 //! frame   = suspect*
-//! suspect = length(u16) name  reason(u8)  sequence(i64)  log_id(16)  chain(32)  at_ms(i64)
+//! suspect = length(u16) name  reason(u8)  sequence(i64)  log_id(16)  chain(32)  at_ms(i64)  settled(u8)
 //! ```
 //! Little-endian; one frame of a [`journal`](super::journal), in a file that is replaced
-//! whole. There is none where nobody is suspicious.
+//! whole. There is none where nobody is suspicious. Damage costs no more than what was
+//! in it, since each receiver says it again: the file is set aside.
 
 use std::{collections::BTreeMap, fs, fs::File, io, path::Path, path::PathBuf};
 
@@ -37,6 +38,9 @@ pub struct Suspect {
     pub seen: Cursor,
     /// When it said so, by the publisher's clock, milliseconds since the Unix epoch.
     pub at_ms: i64,
+    /// Whether a fork has taken it into account: it still has to resync, and stands in
+    /// nobody's way.
+    pub settled: bool,
 }
 
 /// Whether a refusal says that its receiver has seen other history than the log's.
@@ -61,7 +65,7 @@ impl Suspects {
     /// [`OpenError`].
     pub fn open(dir: &Path, mut latch: Latch) -> Result<Self, OpenError> {
         let path = dir.join(FILE);
-        let rows = read_rows(&path)?;
+        let rows = whole_rows(&path)?;
         if let Some(rows) = &rows
             && !rows.is_empty()
         {
@@ -87,7 +91,8 @@ impl Suspects {
         self.rows.get(name)
     }
 
-    /// Takes note of one, durably where it says something new. Says whether it does.
+    /// Takes note of one, durably where it says something new. Says whether it does. What
+    /// a fork has settled stays so until the receiver has seen something else.
     ///
     /// # Errors
     /// [`CommitError`]; then nothing has changed.
@@ -139,16 +144,46 @@ pub fn read(dir: &Path) -> Result<Vec<Suspect>, OpenError> {
     Ok(read_rows(&dir.join(FILE))?.unwrap_or_default().into_values().collect())
 }
 
-/// Copies those of one directory into another, durably.
+/// Those kept in a directory; a damaged file is set aside.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn read_whole(dir: &Path) -> Result<Vec<Suspect>, OpenError> {
+    Ok(whole_rows(&dir.join(FILE))?.unwrap_or_default().into_values().collect())
+}
+
+/// A fork has taken all of them into account: they stand in nobody's way from now on.
+/// Durable, and may be repeated.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn settle(dir: &Path) -> Result<(), OpenError> {
+    let path = dir.join(FILE);
+    let Some(mut rows) = whole_rows(&path)? else { return Ok(()) };
+    rows.values_mut().for_each(|suspect| suspect.settled = true);
+    put(&path, &rows)
+}
+
+/// Copies those of one directory into another, durably; damaged ones are left behind.
 ///
 /// # Errors
 /// [`OpenError`].
 pub fn copy(from: &Path, to: &Path) -> Result<(), OpenError> {
-    let Some(rows) = read_rows(&from.join(FILE))? else { return Ok(()) };
-    let target = to.join(FILE);
-    durable::replace(&target, &encode(&rows))
+    match read_rows(&from.join(FILE)) {
+        Ok(Some(rows)) => put(&to.join(FILE), &rows),
+        Ok(None) => Ok(()),
+        Err(error @ OpenError::Damaged { .. }) => {
+            tracing::error!(%error, "left out: receivers that have seen more will say so again");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn put(path: &Path, rows: &Rows) -> Result<(), OpenError> {
+    durable::replace(path, &encode(rows))
         .map(drop)
-        .map_err(|error| OpenError::io("write", &target, error))
+        .map_err(|error| OpenError::io("write", path, error))
 }
 
 /// These and one more; of too many, those that have seen most.
@@ -167,7 +202,7 @@ fn with(rows: &Rows, suspect: Suspect) -> Rows {
 fn encode(rows: &Rows) -> Vec<u8> {
     let mut content = FORMAT.header();
     FORMAT.frame(&mut content, |out| {
-        for Suspect { name, reason, seen, at_ms } in rows.values() {
+        for Suspect { name, reason, seen, at_ms, settled } in rows.values() {
             out.put_u16_le(name.len() as u16); // names are bounded by `limits`
             out.put_slice(name.as_bytes());
             let number = REASONS.iter().position(|known| known == reason).unwrap_or_default();
@@ -176,9 +211,27 @@ fn encode(rows: &Rows) -> Vec<u8> {
             out.put_slice(seen.log_id.as_bytes());
             out.put_slice(&seen.chain);
             out.put_i64_le(*at_ms);
+            out.put_u8((*settled).into());
         }
     });
     content
+}
+
+/// Those of a file; one that is damaged gets another name.
+fn whole_rows(path: &Path) -> Result<Option<Rows>, OpenError> {
+    match read_rows(path) {
+        Err(error @ OpenError::Damaged { .. }) => {
+            let aside = durable::set_aside(path)
+                .map_err(|error| OpenError::io("set aside", path, error))?;
+            tracing::error!(
+                %error,
+                kept = %aside.display(),
+                "set aside: who is suspicious is not known until such receivers come again"
+            );
+            Ok(None)
+        }
+        rows => rows,
+    }
 }
 
 fn read_rows(path: &Path) -> Result<Option<Rows>, OpenError> {
@@ -212,8 +265,13 @@ fn decode(mut body: &[u8]) -> Option<Rows> {
         let mut chain = [0; 32];
         body.try_copy_to_slice(&mut chain).ok()?;
         let at_ms = body.try_get_i64_le().ok()?;
+        let settled = match body.try_get_u8().ok()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
         let seen = Cursor { log_id: Uuid::from_bytes(log_id), sequence, chain };
-        rows.insert(name.clone(), Suspect { name, reason, seen, at_ms });
+        rows.insert(name.clone(), Suspect { name, reason, seen, at_ms, settled });
     }
     Some(rows)
 }
@@ -224,7 +282,7 @@ mod tests {
 
     fn suspect(name: &str, reason: Reason, sequence: i64) -> Suspect {
         let seen = Cursor { log_id: Uuid::from_u128(7), sequence, chain: [sequence as u8; 32] };
-        Suspect { name: name.to_owned(), reason, seen, at_ms: 5 }
+        Suspect { name: name.to_owned(), reason, seen, at_ms: 5, settled: false }
     }
 
     fn opened(dir: &Path) -> Suspects {
@@ -250,6 +308,45 @@ mod tests {
         assert!(suspects.clear("a").expect("cleared") && !suspects.clear("a").expect("gone"));
         assert!(suspects.clear("b").expect("cleared"));
         assert_eq!(opened(dir.path()).all().count(), 0);
+    }
+
+    #[test]
+    fn what_a_fork_has_settled_stays_so_until_something_else_was_seen() {
+        let dir = durable::scratch();
+        settle(dir.path()).expect("nothing to do");
+        let seen = suspect("a", Reason::LogMismatch, 9);
+        assert!(opened(dir.path()).note(seen.clone()).expect("noted"));
+        for _ in 0..2 {
+            settle(dir.path()).expect("settled");
+        }
+        let mut suspects = opened(dir.path());
+        assert!(!suspects.note(seen.clone()).expect("nothing new"));
+        assert!(suspects.get("a").is_some_and(|suspect| suspect.settled));
+        assert!(opened(dir.path()).get("a").is_some_and(|suspect| suspect.settled));
+        let more = suspect("a", Reason::LogMismatch, 10);
+        assert!(suspects.note(more.clone()).expect("noted"));
+        assert_eq!(suspects.get("a"), Some(&more));
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_keeps_nothing_from_working() {
+        let damaged = || {
+            let dir = durable::scratch();
+            fs::write(dir.path().join(FILE), "damaged").expect("written");
+            dir
+        };
+        let kept = |dir: &Path| fs::read(dir.join("damaged-suspects-0")).expect("kept");
+        let dir = damaged();
+        assert_eq!(opened(dir.path()).all().count(), 0);
+        assert_eq!(kept(dir.path()), b"damaged");
+        assert!(opened(dir.path()).note(suspect("a", Reason::Diverged, 9)).expect("noted"));
+        let dir = damaged();
+        settle(dir.path()).expect("nothing to settle");
+        assert_eq!(kept(dir.path()), b"damaged");
+        let (dir, copied) = (damaged(), durable::scratch());
+        copy(dir.path(), copied.path()).expect("left out");
+        assert_eq!(read(copied.path()).expect("none"), []);
+        assert_eq!(fs::read(dir.path().join(FILE)).expect("as it was"), b"damaged");
     }
 
     #[test]

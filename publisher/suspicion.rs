@@ -2,8 +2,9 @@
 //! looks, and to who publishes. The log is SUSPECT until each of them has been admitted
 //! again or removed.
 //!
-//! Of a log that was forked, one whose cursor is of an ancestor is a receiver that has to
-//! resync, and no more than that: new events already have numbers that it has not seen.
+//! Of a log that was forked, one whose cursor is of an ancestor, or that the fork has taken
+//! into account, is a receiver that has to resync, and no more than that: new events already
+//! have numbers, or an identity, that it has not seen.
 
 use std::sync::{
     PoisonError, RwLock,
@@ -90,32 +91,32 @@ impl Suspicion {
     }
 }
 
-/// The ancestor whose history it has seen: a fork has settled it.
+/// The ancestor whose history it has seen.
 fn ancestor<'a>(suspect: &Suspect, ancestors: &'a [Ancestor]) -> Option<&'a Ancestor> {
     ancestors.iter().find(|ancestor| ancestor.log_id == suspect.seen.log_id)
 }
 
 fn is_settled(suspect: &Suspect, ancestors: &[Ancestor]) -> bool {
-    ancestor(suspect, ancestors).is_some()
+    suspect.settled || ancestor(suspect, ancestors).is_some()
 }
 
 fn clause(suspect: &Suspect, extent: &Extent, ancestors: &[Ancestor]) -> String {
     let Suspect { name, reason, seen, .. } = suspect;
     let sequence = seen.sequence;
     match (ancestor(suspect, ancestors), reason) {
-        (Some(ancestor), _) => format!(
+        (Some(ancestor), _) if sequence > ancestor.last => format!(
             "receiver {name} has seen events of log {} up to {sequence}, and this one, {}, goes \
              on from it after {}",
             seen.log_id, extent.log_id, ancestor.last
         ),
-        (None, Reason::CursorAhead) => format!(
+        (_, Reason::CursorAhead) => format!(
             "receiver {name} has seen events up to {sequence}, and this log ends before {}",
             extent.next
         ),
-        (None, Reason::Diverged) => {
+        (_, Reason::Diverged) => {
             format!("receiver {name} has seen other events than this log holds, at {sequence}")
         }
-        (None, _) => format!(
+        (_, _) => format!(
             "receiver {name} has seen log {} up to {sequence}, and this is {}",
             seen.log_id, extent.log_id
         ),
@@ -131,7 +132,7 @@ mod tests {
 
     fn suspect(name: &str, reason: Reason, log: u128, sequence: i64) -> Suspect {
         let seen = Cursor { log_id: Uuid::from_u128(log), sequence, chain: [0; 32] };
-        Suspect { name: name.to_owned(), reason, seen, at_ms: 0 }
+        Suspect { name: name.to_owned(), reason, seen, at_ms: 0, settled: false }
     }
 
     fn extent() -> Extent {
@@ -145,10 +146,13 @@ mod tests {
         let ahead = suspect("ahead", Reason::CursorAhead, 1, 9);
         let foreign = suspect("foreign", Reason::LogMismatch, 8, 30);
         let left = suspect("left", Reason::LogMismatch, 7, 9);
+        let settled = Suspect { settled: true, ..foreign.clone() };
         // (suspects, those that stand in the way, what they have seen)
         let cases = [
             (vec![], None),
             (vec![&left], None),
+            (vec![&settled, &left], None),
+            (vec![&ahead, &settled], Some(("ahead", "9"))),
             (vec![&ahead], Some(("ahead", "9"))),
             (vec![&ahead, &left], Some(("ahead", "9"))),
             (vec![&ahead, &foreign], Some(("ahead,foreign", "30"))),
@@ -189,5 +193,8 @@ mod tests {
         let said = Suspicion::new(&ancestors, [].into_iter()).sentence(&rows[2..3], &extent());
         assert!(said.contains("goes on from it after 4: resync each"), "{said}");
         assert!(said.contains("`counterfoil resync`") && !said.contains("fork"), "{said}");
+        let below = suspect("b", Reason::Diverged, 2, 3);
+        let said = Suspicion::new(&ancestors, [].into_iter()).sentence(&[below], &extent());
+        assert!(said.starts_with("receiver b has seen other events than this log"), "{said}");
     }
 }

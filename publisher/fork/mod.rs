@@ -9,7 +9,7 @@
 //! ```
 //! First what is to be done is written down ([`intent`]), then the events that stand for
 //! lost ones are appended ([`lost`]), then the log gets its new identity and remembers the
-//! old one, then the intent goes. A run that died anywhere is completed by the next one, and
+//! old one, then who has seen more stands in nobody's way any more, then the intent goes. A run that died anywhere is completed by the next one, and
 //! nothing is served before.
 
 mod intent;
@@ -32,7 +32,12 @@ use super::{
 };
 use crate::{
     process::Failure,
-    proto::{crash, event::Sequence, limits::MAX_LOST_EVENTS},
+    proto::{
+        chain::{Ancestor, Cursor},
+        crash,
+        event::Sequence,
+        limits::MAX_LOST_EVENTS,
+    },
 };
 
 /// What a fork did.
@@ -91,6 +96,8 @@ pub fn fork(log_dir: &Path, from: Option<Sequence>) -> Result<Option<Report>, Fa
         durably(&mut latch, segment::succeed(log_dir, log_id, last))?;
         crash::point(crash::PUBLISHER_AFTER_FORK_IDENTITY);
     }
+    durably(&mut latch, suspects::settle(log_dir))?;
+    crash::point(crash::PUBLISHER_AFTER_FORK_SETTLED);
     durably(&mut latch, Intent::remove(log_dir))?;
     Ok(Some(Report { log_id, parent, last, from }))
 }
@@ -109,12 +116,12 @@ fn durably(latch: &mut Latch, step: Result<(), OpenError>) -> Result<(), OpenErr
 fn plan(log_dir: &Path, log: &dyn LogReader, from: Option<Sequence>) -> Result<Intent, Failure> {
     let extent = log.extent();
     let positions = positions::read(log_dir)?;
-    let suspects = suspects::read(log_dir)?;
+    let suspects = suspects::read_whole(log_dir)?;
     let seen = positions
         .iter()
-        .map(|position| (position.name.as_str(), position.acked.sequence))
-        .chain(suspects.iter().map(|suspect| (suspect.name.as_str(), suspect.seen.sequence)));
-    let from = first_new(&extent, seen, from).map_err(Failure::Usage)?;
+        .map(|position| (position.name.as_str(), position.acked))
+        .chain(suspects.iter().map(|suspect| (suspect.name.as_str(), suspect.seen)));
+    let from = first_new(&extent, log.ancestors(), seen, from).map_err(Failure::Usage)?;
     let newest = match extent.count() {
         0 => None,
         _ => log.read(extent.next - 1, 1, 0).ok().and_then(|entries| entries.into_iter().next()),
@@ -129,14 +136,21 @@ fn plan(log_dir: &Path, log: &dyn LogReader, from: Option<Sequence>) -> Result<I
 }
 
 /// Number of the first new event, or why not that which is asked for. `seen`: up to where
-/// each receiver has seen. Pure.
+/// each receiver has seen. One that has seen another log decides nothing: its numbers are
+/// none of these. Pure.
 fn first_new<'a>(
     extent: &Extent,
-    seen: impl Iterator<Item = (&'a str, Sequence)>,
+    ancestors: &[Ancestor],
+    seen: impl Iterator<Item = (&'a str, Cursor)>,
     from: Option<Sequence>,
 ) -> Result<Sequence, String> {
     let next = extent.next;
-    let furthest = seen.max_by_key(|&(_, sequence)| sequence).filter(|&(_, seen)| seen >= next);
+    let is_ours = |id| id == extent.log_id || ancestors.iter().any(|one| one.log_id == id);
+    let furthest = seen
+        .filter(|(_, cursor)| is_ours(cursor.log_id))
+        .map(|(name, cursor)| (name, cursor.sequence))
+        .max_by_key(|&(_, sequence)| sequence)
+        .filter(|&(_, seen)| seen >= next);
     let lowest = furthest.map_or(next, |(_, sequence)| sequence.saturating_add(1));
     let why = match furthest {
         Some((name, sequence)) => format!(
@@ -164,7 +178,7 @@ mod tests {
     use super::*;
     use crate::{
         proto::{
-            chain::{Ancestor, Cursor, link},
+            chain::link,
             refusal::Reason,
             wire,
         },
@@ -184,8 +198,9 @@ mod tests {
         let extent =
             |next| Extent { log_id: Uuid::nil(), floor: 0, next, head_chain: [0; 32], bytes: 0 };
         let most = MAX_LOST_EVENTS;
+        let ancestors = [Ancestor { log_id: Uuid::from_u128(7), last: 2 }];
         // (next, seen, asked for, expectation or a part of the sentence)
-        let cases: [(_, &[(&str, i64)], _, _); 9] = [
+        let cases: [(_, &[(&str, i64)], _, _); 12] = [
             (5, &[], None, Ok(5)),
             (5, &[("a", 3)], None, Ok(5)),
             (5, &[("a", 3), ("b", 9), ("c", 7)], None, Ok(10)),
@@ -195,9 +210,20 @@ mod tests {
             (5, &[], Some(4), Err("must be 5 or more, since the log has events up to 4")),
             (5, &[], Some(5 + most), Ok(5 + most)),
             (5, &[("b", i64::MAX)], None, Err("receiver b has seen")),
+            (5, &[("parent's", 9)], None, Ok(10)),
+            (5, &[("foreign", i64::MAX)], None, Ok(5)),
+            (5, &[("foreign", 99), ("b", 6)], None, Ok(7)),
         ];
         for (next, seen, from, expected) in cases {
-            let first = first_new(&extent(next), seen.iter().copied(), from);
+            let cursor = |&(name, sequence)| {
+                let log_id = match name {
+                    "parent's" => Uuid::from_u128(7),
+                    "foreign" => Uuid::from_u128(8),
+                    _ => Uuid::nil(),
+                };
+                (name, Cursor { log_id, sequence, chain: [0; 32] })
+            };
+            let first = first_new(&extent(next), &ancestors, seen.iter().map(cursor), from);
             match (&first, expected) {
                 (Ok(first), Ok(expected)) => assert_eq!(*first, expected),
                 (Err(said), Err(part)) => assert!(said.contains(part), "{said}"),
@@ -231,6 +257,7 @@ mod tests {
             reason: Reason::CursorAhead,
             seen: cursor(6),
             at_ms: 0,
+            settled: false,
         };
         Suspects::open(dir.path(), latch).expect("opens").note(suspect).expect("noted");
         (dir, log_id)
@@ -245,6 +272,7 @@ mod tests {
         let Report { log_id, last, from, .. } = report;
         assert_eq!((report.parent, last, from), (parent, 2, 7));
         assert!(log_id != parent && !is_unfinished(dir.path()));
+        assert!(suspects::read(dir.path()).expect("readable").iter().all(|one| one.settled));
 
         let storage = Storage::open(dir.path(), Options::default(), BOUNDS).expect("opens");
         let reader = storage.engine.reader();
@@ -271,7 +299,7 @@ mod tests {
 
     #[test]
     fn what_has_begun_is_completed_whatever_was_done_of_it() {
-        for done in 0..4 {
+        for done in 0..5 {
             let (dir, parent) = restored();
             let latch = Latch::open(dir.path()).expect("open");
             let open =
@@ -289,10 +317,14 @@ mod tests {
             if done > 2 {
                 segment::succeed(dir.path(), planned.log_id, planned.last).expect("renamed");
             }
+            if done > 3 {
+                suspects::settle(dir.path()).expect("settled");
+            }
             assert!(matches!(fork(dir.path(), Some(8)), Err(Failure::Usage(_))), "another one");
             let report = fork(dir.path(), None).expect("completed").expect("a log");
             let expected = Report { log_id: planned.log_id, parent, last: 2, from: 7 };
             assert_eq!(report, expected, "{done}");
+            assert!(suspects::read(dir.path()).expect("readable").iter().all(|one| one.settled));
             assert!(!is_unfinished(dir.path()));
             let reader = open().reader();
             assert_eq!(reader.extent().next, 7);

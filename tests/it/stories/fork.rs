@@ -368,3 +368,44 @@ async fn receipts_are_made_anew_after_a_fork() {
         assert!(receipt.receipt.is_some(), "{key}: {receipt:?}");
     }
 }
+
+/// The copy from before a fork is put back, and forked again: who follows the first fork has
+/// seen a log that is no ancestor of the second, and holds up nobody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_fork_of_the_same_copy_settles_who_has_followed_the_first() {
+    let config = "[logs.main]\non_ahead = \"refuse_publish\"\n";
+    let restored = Restored::with(config, 5).await;
+    let data = restored.dir.path().join("publisher");
+    let before = restored.dir.path().join("before");
+    put_copy(&data, &before);
+    assert_eq!(restored.fork(&[]).code(), Some(0));
+    let publisher = restored.again.clone().start();
+    let receipts = publisher.publish(adjustments("m", 90)).await.expect("accepted");
+    let first_fork = cursors(&receipts).pop().expect("some");
+    assert_eq!(publisher.terminate().code(), Some(0));
+
+    put_copy(&before, &data);
+    let publisher = restored.again.clone().start();
+    let foreign = publisher.follows("near", Some(&first_fork)).await.map(drop);
+    refused(foreign, Reason::LogMismatch);
+    refused(publisher.publish(vec![adjusted("n", "a", 1)]).await, Reason::LogSuspect);
+    assert_eq!(publisher.terminate().code(), Some(0));
+    let forked = restored.fork(&[]);
+    said(&forked, "the next event gets 10"); // by what was seen of this log alone
+    let publisher = restored.again.clone().start();
+    for n in 0..2 {
+        assert_eq!(
+            publisher.accepts(adjusted(&format!("n-{n}"), "a", 1)).await.sequence,
+            Some(10 + n)
+        );
+        let foreign = publisher.follows("near", Some(&first_fork)).await.map(drop);
+        refused(foreign, Reason::LogMismatch);
+    }
+    let log = publisher.log().await;
+    assert_eq!(log.state(), LogState::Suspect, "it still has to be resynced");
+    assert!(!log.state_detail.contains("fork"), "{log:?}");
+    // It went on with the other log, and comes with what that has brought since.
+    let further = Cursor { sequence: Some(200), ..first_fork };
+    refused(publisher.follows("near", Some(&further)).await.map(drop), Reason::LogMismatch);
+    refused(publisher.publish(vec![adjusted("late", "a", 1)]).await, Reason::LogSuspect);
+}
