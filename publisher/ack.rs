@@ -28,7 +28,7 @@ use crate::proto::{
     chain::Cursor,
     event::Sequence,
     outcome::{Outcome, Report, Reported},
-    refusal::{Reason, Refusal},
+    refusal::Refusal,
 };
 
 /// The receivers of one log: what is known of them, and the entrance for changes.
@@ -234,12 +234,21 @@ impl Receivers {
         self.asks(|answer| Request::Change { name, change, answer }).await?
     }
 
-    /// Takes note that a receiver was refused since it has seen other history. On return
-    /// that is on stable storage, if it can be.
-    pub async fn suspect(&self, name: &str, reason: Reason, seen: Cursor) {
-        let name = name.to_owned();
-        // Where nobody keeps it any more, the receiver is refused all the same.
-        let _ = self.asks(|done| Request::Suspect { name, reason, seen, done }).await;
+    /// What a receiver is told whose Replay after `seen` is refused: RECEIVER_FENCED, where
+    /// its `last` session was fenced, else why it is refused. Where it has seen other history,
+    /// and no other process of its name is connected, that is noted; on return it is on
+    /// stable storage, if it can be.
+    pub async fn refused(
+        &self,
+        name: &str,
+        last: Option<i64>,
+        seen: Option<Cursor>,
+        refusal: Refusal,
+    ) -> Refusal {
+        let (name, why) = (name.to_owned(), refusal.clone());
+        let told = self.asks(|answer| Request::Refused { name, last, seen, refusal, answer });
+        // Where nobody keeps anything any more, the receiver is refused all the same.
+        told.await.unwrap_or(why)
     }
 
     /// Forgets a receiver, durably.

@@ -25,12 +25,7 @@ pub fn open(
     cursor: Cursor,
     last: Option<i64>,
 ) -> Result<Position, Refusal> {
-    // A session above the newest is of a log that was put back: nobody took over.
-    if let (Some(Position { session, .. }), Some(last)) = (known, last)
-        && last < *session
-    {
-        return Err(fenced(name, last, *session));
-    }
+    not_fenced(known, name, last)?;
     let (session, reported, seen_ms) =
         known.map_or((removed, -1, 0), |known| (known.session, known.reported, known.seen_ms));
     Ok(Position {
@@ -40,6 +35,20 @@ pub fn open(
         reported: reported.min(cursor.sequence),
         seen_ms,
     })
+}
+
+/// Nobody has taken over since the `last` session of a process, if it is sure of one.
+///
+/// # Errors
+/// RECEIVER_FENCED.
+pub fn not_fenced(known: Option<&Position>, name: &str, last: Option<i64>) -> Result<(), Refusal> {
+    match (known, last) {
+        // A session above the newest is of a log that was put back: nobody took over.
+        (Some(Position { session, .. }), Some(last)) if last < *session => {
+            Err(fenced(name, last, *session))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// RECEIVER_FENCED.

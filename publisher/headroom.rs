@@ -26,13 +26,16 @@ pub fn events(limits: &Limits, extent: &Extent, needs: Sequence) -> i64 {
 }
 
 /// A projection whose newest snapshot is below this sequence is due for another: from one at
-/// it, or above, it can be gone on from for half of what the log retains. 0: none is needed
-/// yet, since nothing has been evicted and the log is not half full.
-pub fn snapshot_due_below(limits: &Limits, extent: &Extent) -> Sequence {
+/// it, or above, it can be gone on from for half of what the log retains, in events and in
+/// time. At most the newest event's: that is where a receiver at the head is. 0: none is
+/// needed yet, since nothing has been evicted, the log is not half full, and nothing has
+/// reached half its age. Events below `half_below` have.
+pub fn snapshot_due_below(limits: &Limits, extent: &Extent, half_below: Sequence) -> Sequence {
     let Extent { floor, next, .. } = *extent;
     let by_room = next - capacity(limits, extent) / 2;
     let by_floor = if floor > 0 { floor + (next - floor) / 2 } else { 0 };
-    by_room.max(by_floor).max(0)
+    let by_age = half_below - 1;
+    by_room.max(by_floor).max(by_age).min(next - 1).max(0)
 }
 
 /// Events a second, of so many that came in so many milliseconds.
@@ -52,15 +55,43 @@ pub fn eviction_seconds(headroom: i64, rate: Option<f64>, left_ms: Option<i64>) 
 }
 
 /// When a reader is told that its next event is about to be evicted: once there is less
-/// headroom than an eighth of what the log may hold, and again when it has halved.
+/// headroom than an eighth of what the log may hold, and again when it has halved; and once
+/// when an eighth of its age is left.
 #[derive(Debug, Default)]
 pub struct Alarm {
     told: Option<i64>,
+    told_of_age: bool,
 }
 
 impl Alarm {
-    /// The headroom of who needs this event next, if it is time to tell.
-    pub fn look(&mut self, limits: &Limits, extent: &Extent, needs: Sequence) -> Option<i64> {
+    /// The headroom of who needs this event next, if it is time to tell. Of events below
+    /// `late_below` an eighth of their age is left.
+    pub fn look(
+        &mut self,
+        limits: &Limits,
+        extent: &Extent,
+        needs: Sequence,
+        late_below: Sequence,
+    ) -> Option<i64> {
+        let by_age = self.by_age(limits, extent, needs, late_below);
+        self.by_room(limits, extent, needs).or(by_age)
+    }
+
+    /// What a receiver holds does not go by age.
+    fn by_age(
+        &mut self,
+        limits: &Limits,
+        extent: &Extent,
+        needs: Sequence,
+        late_below: Sequence,
+    ) -> Option<i64> {
+        let is_late = (extent.floor..late_below).contains(&needs) && !limits.hold_for_receivers;
+        let tell = is_late && !self.told_of_age;
+        self.told_of_age = is_late;
+        tell.then(|| events(limits, extent, needs))
+    }
+
+    fn by_room(&mut self, limits: &Limits, extent: &Extent, needs: Sequence) -> Option<i64> {
         let behind = extent.next - needs;
         // Nearly all are near the head, nearly always.
         let is_near = behind <= extent.next - extent.floor - behind;
@@ -120,19 +151,28 @@ mod tests {
 
     #[test]
     fn a_snapshot_is_due_once_half_is_gone_or_would_be() {
-        // (floor, next, due below), of a log of 100 events
+        // (capacity, floor, next, below which half the age is reached, due below)
         let cases = [
-            (0, 0, 0),
-            (0, 50, 0),
-            (0, 51, 1),
-            (0, 100, 50),
-            (20, 120, 70),
-            (90, 100, 95), // most of it has grown too old
-            (100, 100, 100),
+            (100, 0, 0, 0, 0),
+            (100, 0, 50, 0, 0),
+            (100, 0, 51, 0, 1),
+            (100, 0, 100, 0, 50),
+            (100, 20, 120, 0, 70),
+            (100, 90, 100, 0, 95),    // most of it has grown too old
+            (100, 100, 100, 100, 99), // all of it has
+            (100, 0, 40, 1, 0),
+            (100, 0, 40, 30, 29),
+            (100, 0, 40, 40, 39), // no more than the newest event's
+            (100, 0, 100, 30, 50),
+            (1, 0, 1, 0, 0),
+            (1, 7, 8, 0, 7),
+            (2, 7, 9, 0, 8),
         ];
-        for (floor, next, due) in cases {
-            let due_below = snapshot_due_below(&limits(100, 1 << 30), &extent(floor, next, 1));
-            assert_eq!(due_below, due, "{floor}..{next}");
+        for (capacity, floor, next, half_below, due) in cases {
+            let limits = limits(capacity, 1 << 30);
+            let due_below = snapshot_due_below(&limits, &extent(floor, next, 1), half_below);
+            assert_eq!(due_below, due, "{floor}..{next} of {capacity}, {half_below}");
+            assert!(due_below < next.max(1), "a receiver at the head can make it");
         }
     }
 
@@ -160,12 +200,16 @@ mod tests {
         let mut alarm = Alarm::default();
         // The reader needs event 0; the log fills up.
         let told: Vec<i64> =
-            (0..=80).filter_map(|next| alarm.look(&limits, &extent(0, next, 1), 0)).collect();
+            (0..=80).filter_map(|next| alarm.look(&limits, &extent(0, next, 1), 0, 0)).collect();
         assert_eq!(told, [9, 4, 2, 1, 0]);
-        assert_eq!(alarm.look(&limits, &extent(0, 80, 1), 0), None, "it has been told");
-        assert_eq!(alarm.look(&limits, &extent(1, 81, 1), 0), None, "it is too late");
-        assert_eq!(alarm.look(&limits, &extent(1, 81, 1), 60), None, "it has caught up");
-        assert_eq!(alarm.look(&limits, &extent(1, 81, 1), 1), Some(0), "and fallen behind again");
+        assert_eq!(alarm.look(&limits, &extent(0, 80, 1), 0, 0), None, "it has been told");
+        assert_eq!(alarm.look(&limits, &extent(1, 81, 1), 0, 0), None, "it is too late");
+        assert_eq!(alarm.look(&limits, &extent(1, 81, 1), 60, 0), None, "it has caught up");
+        assert_eq!(
+            alarm.look(&limits, &extent(1, 81, 1), 1, 0),
+            Some(0),
+            "and fallen behind again"
+        );
     }
 
     #[test]
@@ -174,7 +218,33 @@ mod tests {
         let rejecting = Limits { when_full: WhenFull::Reject, ..limits(80, 1 << 30) };
         let holding = Limits { hold_for_receivers: true, ..limits(80, 1 << 30) };
         for limits in [rejecting, holding] {
-            assert_eq!(Alarm::default().look(&limits, &full, 0), None);
+            assert_eq!(Alarm::default().look(&limits, &full, 0, 0), None);
         }
+    }
+
+    #[test]
+    fn the_alarm_sounds_once_when_an_eighth_of_the_age_is_left() {
+        let plain = limits(80, 1 << 30);
+        let rejecting = Limits { when_full: WhenFull::Reject, ..plain.clone() };
+        let of_10 = extent(2, 10, 1);
+        for limits in [plain.clone(), rejecting] {
+            let mut alarm = Alarm::default();
+            // (needs, late below, what is told)
+            for (needs, late_below, told) in [
+                (4, 0, None),
+                (4, 4, None),
+                (4, 5, Some(74)),
+                (4, 6, None),     // it has been told
+                (6, 6, None),     // it has caught up
+                (6, 7, Some(76)), // and fallen behind again
+                (1, 7, None),     // it is too late
+                (10, 10, None),   // at the head
+            ] {
+                let looked = alarm.look(&limits, &of_10, needs, late_below);
+                assert_eq!(looked, told, "{needs} {late_below}");
+            }
+        }
+        let holding = Limits { hold_for_receivers: true, ..plain };
+        assert_eq!(Alarm::default().look(&holding, &of_10, 4, 9), None, "it is held");
     }
 }

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ack::{self, Receivers},
+    aging::Aging,
     clock::Clock,
     config::LogSettings,
     data_dir::DataDir,
@@ -59,6 +60,8 @@ pub struct Log {
     pub halt: Arc<Halt>,
     /// Its clock.
     pub clock: Arc<Clock>,
+    /// How old its events are.
+    pub aging: Arc<Aging>,
     /// Cancelled when the process ends.
     pub ending: CancellationToken,
 }
@@ -126,6 +129,7 @@ impl Log {
         let reader = engine.reader();
         let halt = Arc::new(Halt::new(&name, healthy));
         let clock = Arc::new(Clock::after(receipts::look(&receipts).clock_ms()));
+        let aging = Arc::new(Aging::default());
         let (extent_sender, extent) = watch::channel(reader.extent());
         let held = {
             let receipts = Arc::clone(&receipts);
@@ -153,6 +157,7 @@ impl Log {
             halt: Arc::clone(&halt),
             extent: extent_sender,
             clock: Arc::clone(&clock),
+            aging: Arc::clone(&aging),
         };
         let (publisher, appender) = Publisher::start(parts)?;
         let log = Log {
@@ -167,6 +172,7 @@ impl Log {
             snapshots,
             halt,
             clock,
+            aging,
             ending,
         };
         Ok((log, [appender, keeper]))

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     ack::{Held, Known, Parts, Row, Session},
-    advance::{advance, connected, open, unknown},
+    advance::{advance, connected, not_fenced, open, unknown},
     clock::Clock,
     halt::Halt,
     log::{Extent, LogReader},
@@ -41,16 +41,18 @@ pub enum Request {
         /// Where it is answered.
         answer: Answer,
     },
-    /// A receiver was refused at its Replay, since it has seen other history.
-    Suspect {
+    /// A receiver is refused at its Replay.
+    Refused {
         /// Its name.
         name: String,
-        /// Why it was refused.
-        reason: Reason,
-        /// What it has seen.
-        seen: Cursor,
-        /// Told once that has been kept.
-        done: oneshot::Sender<()>,
+        /// Of a process whose last session was this one, where it is sure of it.
+        last: Option<i64>,
+        /// What it has seen, where it says so.
+        seen: Option<Cursor>,
+        /// Why it is refused.
+        refusal: Refusal,
+        /// What it is told, once that is kept that has to be.
+        answer: oneshot::Sender<Refusal>,
     },
     /// A receiver is to be forgotten.
     Remove {
@@ -154,10 +156,9 @@ impl Keeper {
                     }
                     Request::Inspect(sequence) => self.outcomes.inspect(sequence),
                     // What was asked before counts before.
-                    Request::Suspect { name, reason, seen, done } => {
+                    Request::Refused { name, last, seen, refusal, answer } => {
                         self.settle(std::mem::take(&mut changes));
-                        self.suspect(name, reason, seen);
-                        let _ = done.send(());
+                        let _ = answer.send(self.refused(name, last, seen, refusal));
                     }
                     Request::Remove { name, answer } => {
                         self.settle(std::mem::take(&mut changes));
@@ -277,11 +278,52 @@ impl Keeper {
         Ok(Position { acked, reported, ..known.clone() })
     }
 
+    /// What a receiver is told whose Replay is refused, and whether that makes it a suspect.
+    /// One that was fenced is told so, whatever its cursor. While another process of its
+    /// name is connected, that one speaks for the name: its cursor fits, and this process
+    /// has not lost the log's history but is one too many.
+    fn refused(
+        &mut self,
+        name: String,
+        last: Option<i64>,
+        seen: Option<Cursor>,
+        refusal: Refusal,
+    ) -> Refusal {
+        let known = self.positions.get(&name);
+        if let Err(fenced) = not_fenced(known, &name, last) {
+            return fenced;
+        }
+        let Some(seen) = seen.filter(|_| is_suspicious(refusal.reason)) else { return refusal };
+        let is_another = known.is_some_and(|known| last != Some(known.session));
+        if is_another && self.is_connected(&name) {
+            tracing::warn!(
+                log = &*self.log,
+                receiver = name,
+                reason = refusal.reason.as_str(),
+                "refused; another process of this name is connected, so it makes nobody suspicious"
+            );
+        } else {
+            self.suspect(name, refusal.reason, seen);
+        }
+        refusal
+    }
+
+    fn is_connected(&self, name: &str) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.get(name).is_some_and(Row::connected)
+    }
+
     /// Keeps that a receiver has seen other history. What cannot be written is said again
     /// by the receiver's next attempt.
     fn suspect(&mut self, name: String, reason: Reason, seen: Cursor) {
         let at_ms = self.clock.now_ms();
-        match self.suspects.note(Suspect { name: name.clone(), reason, seen, at_ms, settled: false }) {
+        match self.suspects.note(Suspect {
+            name: name.clone(),
+            reason,
+            seen,
+            at_ms,
+            settled: false,
+        }) {
             Ok(is_new) => {
                 self.suspicion.show(self.suspects.all());
                 if is_new {

@@ -4,6 +4,7 @@ pub mod ack;
 pub mod admin;
 pub mod admit;
 pub mod advance;
+pub mod aging;
 pub mod batch;
 mod blocking;
 pub mod clock;

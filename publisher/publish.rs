@@ -12,6 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     ack::Receivers,
+    aging::Aging,
     batch::{Answered, Batch},
     clock::Clock,
     group::{Answer, Ground, Group},
@@ -88,6 +89,8 @@ pub struct Parts {
     pub extent: watch::Sender<Extent>,
     /// The publisher's clock.
     pub clock: Arc<Clock>,
+    /// Where it is told how old events are.
+    pub aging: Arc<Aging>,
 }
 
 impl Publisher {
@@ -248,7 +251,7 @@ impl Appender {
     }
 
     fn commit(&mut self, requests: Vec<Request>) {
-        let Parts { engine, receipts, store, limits, receivers, halt, extent, clock } =
+        let Parts { engine, receipts, store, limits, receivers, halt, extent, clock, .. } =
             &mut self.parts;
         let now_ms = clock.now_ms();
         if !halt.is_closed()
@@ -307,6 +310,7 @@ impl Appender {
         }
         let now_ms = self.parts.clock.now_ms();
         trim::expire(&mut self.parts, &*self.reader, &mut self.oldest, now_ms);
+        self.parts.aging.look(self.parts.limits.max_age, &*self.reader, now_ms);
         trim::forget(&mut self.parts, now_ms);
         while trim::release(&mut self.parts) {}
     }

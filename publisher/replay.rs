@@ -15,6 +15,7 @@ use tonic::Status;
 use super::{
     ack::Session,
     advance::fenced,
+    aging::Aging,
     blocking::blocking,
     clock::Clock,
     frame::{Packed, Shape, pack},
@@ -23,13 +24,12 @@ use super::{
     log::{Extent, LogReader},
     resume::{Start, start_in, unreadable},
     retention::{Hold, Limits},
-    show::rate_of_late,
+    show::{accepted_at_ms, rate_of_late},
     snapshots::Snapshots,
-    suspects::is_suspicious,
 };
 use crate::proto::{
     chain::Cursor,
-    event::Time,
+    event::{Sequence, Time, duration_millis},
     limits::*,
     pb,
     refusal::{Reason, Refusal},
@@ -82,13 +82,12 @@ pub async fn open(
 ) -> Result<impl Stream<Item = Result<ReplayResponse, Status>> + Send + use<>, Refusal> {
     let (extent, cursor) = match (admit(log, request.start).await, &request.receiver) {
         (Err(refusal), Some(name)) => {
+            let seen = match request.start {
+                Start::After(seen) => Some(seen),
+                Start::Beginning | Start::Oldest | Start::Head => None,
+            };
             // Kept before it is said: whoever hears of it can look it up.
-            if let Start::After(seen) = request.start
-                && is_suspicious(refusal.reason)
-            {
-                log.receivers.suspect(name, refusal.reason, seen).await;
-            }
-            return Err(refusal);
+            return Err(log.receivers.refused(name, request.session, seen, refusal).await);
         }
         (admitted, _) => admitted?,
     };
@@ -102,6 +101,7 @@ pub async fn open(
         snapshots: log.snapshots.clone(),
         limits: log.limits.clone(),
         clock: Arc::clone(&log.clock),
+        aging: Arc::clone(&log.aging),
         heads: log.extent.clone(),
         ending: log.ending.clone(),
         alarm: Alarm::default(),
@@ -138,6 +138,7 @@ struct Replay {
     snapshots: Snapshots,
     limits: Limits,
     clock: Arc<Clock>,
+    aging: Arc<Aging>,
     heads: watch::Receiver<Extent>,
     ending: tokio_util::sync::CancellationToken,
     alarm: Alarm,
@@ -189,8 +190,12 @@ impl Replay {
             next_sequence: Some(extent.next),
             cursor: Some(wire::cursor_message(&self.cursor)),
             reported_sequence: self.session.as_ref().map(Session::reported),
-            snapshot_due_below: Some(snapshot_due_below(&self.limits, extent)),
+            snapshot_due_below: Some(self.snapshot_due_below(extent)),
         })
+    }
+
+    fn snapshot_due_below(&self, extent: &Extent) -> Sequence {
+        snapshot_due_below(&self.limits, extent, self.aging.half_below())
     }
 
     /// Tells a receiver whose next event is about to be evicted.
@@ -199,20 +204,38 @@ impl Replay {
             return Ok(());
         }
         let needs = self.cursor.sequence + 1;
-        let Some(headroom) = self.alarm.look(&self.limits, extent, needs) else { return Ok(()) };
+        let late_below = self.aging.late_below();
+        let Some(headroom) = self.alarm.look(&self.limits, extent, needs, late_below) else {
+            return Ok(());
+        };
         let eviction_seconds = self.eviction_seconds(headroom).await?;
         let headroom_events = Some(headroom);
         self.send(Frame::Warning(pb::ReplayWarning { headroom_events, eviction_seconds })).await
     }
 
-    /// How long so much headroom lasts, where events are evicted to make room. Reads a file.
+    /// How long so much headroom lasts, where events are evicted to make room, or until the
+    /// next event is too old, where there is one that nobody holds. Reads files.
     async fn eviction_seconds(&self, headroom: i64) -> Result<Option<f64>, End> {
-        if !Hold::needs_no_look(&self.limits) {
+        let by_room = Hold::needs_no_look(&self.limits);
+        let needs = self.cursor.sequence + 1;
+        let max_age = self
+            .limits
+            .max_age
+            .filter(|_| !self.limits.hold_for_receivers && needs < self.reader.extent().next);
+        if !by_room && max_age.is_none() {
             return Ok(None);
         }
         let (reader, clock) = (Arc::clone(&self.reader), Arc::clone(&self.clock));
-        let rate = blocking(move || Ok(rate_of_late(&*reader, clock.now_ms()))).await?;
-        Ok(eviction_seconds(headroom, rate, None))
+        let look = move || {
+            let now_ms = clock.now_ms();
+            let rate = by_room.then(|| rate_of_late(&*reader, now_ms)).flatten();
+            let left_ms = max_age.and_then(|max_age| {
+                let at_ms = accepted_at_ms(&*reader, needs)??;
+                Some(duration_millis(max_age) - (now_ms - at_ms))
+            });
+            Ok(eviction_seconds(headroom, rate, left_ms))
+        };
+        Ok(blocking(look).await?)
     }
 
     /// What follows the cursor, as much as fits about one frame; none at the head.
@@ -254,7 +277,7 @@ impl Replay {
                 floor_sequence: Some(extent.floor),
                 next_sequence: Some(extent.next),
                 time: Some(wire::timestamp(Time::from_system(SystemTime::now()))),
-                snapshot_due_below: Some(snapshot_due_below(&self.limits, &extent)),
+                snapshot_due_below: Some(self.snapshot_due_below(&extent)),
                 headroom_events: Some(headroom),
                 eviction_seconds,
             }))

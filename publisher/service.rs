@@ -170,7 +170,11 @@ impl PublisherService for Service {
             floor_sequence: Some(extent.floor),
             next_sequence: Some(extent.next),
             reported_sequence: Some(reported),
-            snapshot_due_below: Some(snapshot_due_below(&log.limits, &extent)),
+            snapshot_due_below: Some(snapshot_due_below(
+                &log.limits,
+                &extent,
+                log.aging.half_below(),
+            )),
         }))
     }
 

@@ -165,7 +165,7 @@ pub fn rate_of_late(log: &dyn LogReader, now_ms: i64) -> Option<f64> {
 
 /// When an event was accepted; `Some(None)` where it has been truncated meanwhile, none
 /// where it cannot be read.
-fn accepted_at_ms(log: &dyn LogReader, sequence: Sequence) -> Option<Option<i64>> {
+pub fn accepted_at_ms(log: &dyn LogReader, sequence: Sequence) -> Option<Option<i64>> {
     match log.read(sequence, 1, 0) {
         Ok(entries) => Some(entries.first().map(|entry| entry.accepted_at_ms)),
         Err(ReadError::Truncated { .. }) => Some(None),
@@ -198,7 +198,7 @@ mod tests {
         running.fill(3).await;
         assert_eq!(show(&running.log).state(), pb::LogState::Active);
         let seen = Cursor { sequence: 9, ..running.cursor(2) };
-        running.log.receivers.suspect("shop", Reason::CursorAhead, seen).await;
+        running.suspect("shop", Reason::CursorAhead, seen).await;
         let shown = show(&running.log);
         assert_eq!((shown.state(), shown.suspects.len()), (pb::LogState::Suspect, 1));
         running.engine.fail_next(CommitError::Halted("an injected failure".to_owned()));

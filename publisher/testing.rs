@@ -25,7 +25,7 @@ use super::{
 use crate::proto::{
     chain::Cursor,
     event::{DataKind, Intent, Sequence, fingerprint},
-    refusal::Refusal,
+    refusal::{Reason, Refusal},
 };
 
 /// A small intent. Equal arguments give equal content; the key is no content.
@@ -128,6 +128,12 @@ impl Running {
     /// The file of the outcomes of a block, by its first sequence.
     pub fn outcomes_file(&self, first: Sequence) -> PathBuf {
         self.dir.path().join(format!("{first:020}.outcomes"))
+    }
+
+    /// Lets a receiver be refused, since it has seen other history.
+    pub async fn suspect(&self, name: &str, reason: Reason, seen: Cursor) {
+        let refusal = Refusal::new(reason, "a test");
+        self.log.receivers.refused(name, None, Some(seen), refusal).await;
     }
 
     /// The cursor at a sequence.

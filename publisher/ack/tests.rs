@@ -1,9 +1,12 @@
 //! Receivers beside each other.
 
 use super::*;
-use crate::publisher::{
-    retention::WhenFull,
-    testing::{start, wide},
+use crate::{
+    proto::refusal::Reason,
+    publisher::{
+        retention::WhenFull,
+        testing::{start, wide},
+    },
 };
 
 fn has(refusal: &Refusal, name: &str, value: &str) -> bool {
@@ -139,7 +142,7 @@ async fn suspicion_ends_with_an_admitted_replay_or_a_removal() {
         all.into_iter().map(|row| (row.name, row.reason)).collect::<Vec<_>>()
     };
     for name in ["a", "b"] {
-        receivers.suspect(name, Reason::CursorAhead, seen).await;
+        running.suspect(name, Reason::CursorAhead, seen).await;
     }
     assert!(receivers.suspicion().refusal(&extent).is_some());
     assert_eq!(receivers.all(), [], "it makes nobody known");

@@ -177,11 +177,7 @@ fn first_new<'a>(
 mod tests {
     use super::*;
     use crate::{
-        proto::{
-            chain::link,
-            refusal::Reason,
-            wire,
-        },
+        proto::{chain::link, refusal::Reason, wire},
         publisher::{
             durable,
             fork::lost::TYPE,

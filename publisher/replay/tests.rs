@@ -91,6 +91,45 @@ async fn a_look_starts_sends_all_has_caught_up_and_ends() {
 }
 
 #[tokio::test]
+async fn who_was_fenced_is_told_so_whatever_its_cursor_and_makes_nobody_suspicious() {
+    let running = start(Limits { max_events: 5, ..wide() });
+    running.fill(10).await;
+    let ahead = Cursor { sequence: 50, ..running.cursor(9) };
+    let foreign = Cursor { log_id: uuid::Uuid::from_u128(99), ..ahead };
+    let expired = Cursor { sequence: 1, ..ahead };
+    let after =
+        |cursor, session| Request { session, start: Start::After(cursor), ..following("r") };
+    let refused = async |cursor, session| {
+        open(&running.log, after(cursor, session)).await.map(drop).map_err(|error| error.reason)
+    };
+    let suspects = || running.log.receivers.suspicion().all().len();
+    let old = opened(&running, after(running.cursor(9), None)).await;
+    let new = opened(&running, after(running.cursor(9), Some(1))).await;
+    for cursor in [ahead, foreign, expired] {
+        assert_eq!(refused(cursor, Some(1)).await, Err(Reason::ReceiverFenced), "{cursor:?}");
+    }
+    assert_eq!(suspects(), 0);
+    // One that knows of no session is refused for its cursor; the connected one fits.
+    assert_eq!(refused(ahead, None).await, Err(Reason::CursorAhead));
+    assert_eq!(suspects(), 0);
+    // The connected one itself, on a new connection.
+    assert_eq!(refused(ahead, Some(2)).await, Err(Reason::CursorAhead));
+    assert_eq!(suspects(), 1);
+    let again = opened(&running, after(running.cursor(9), Some(2))).await;
+    assert_eq!(suspects(), 0);
+    drop((old, new, again));
+    // Nobody is connected any more, once that has been noticed.
+    timeout(SOON, async {
+        while suspects() == 0 {
+            assert_eq!(refused(ahead, None).await, Err(Reason::CursorAhead));
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .expect("it is noted");
+}
+
+#[tokio::test]
 async fn who_follows_gets_what_comes_and_is_told_each_time_the_head_is_reached() {
     let running = start(wide());
     running.fill(2).await;
