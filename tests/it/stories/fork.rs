@@ -380,8 +380,8 @@ async fn a_second_fork_of_the_same_copy_settles_who_has_followed_the_first() {
     put_copy(&data, &before);
     assert_eq!(restored.fork(&[]).code(), Some(0));
     let publisher = restored.again.clone().start();
-    let receipts = publisher.publish(adjustments("m", 90)).await.expect("accepted");
-    let first_fork = cursors(&receipts).pop().expect("some");
+    publisher.publish(adjustments("m", 90)).await.expect("accepted");
+    let first_fork = publisher.log().await.head.expect("a head");
     assert_eq!(publisher.terminate().code(), Some(0));
 
     put_copy(&before, &data);
