@@ -188,8 +188,12 @@ impl Latch {
     }
 
     /// Whether the marker stands in a directory.
-    pub fn is_closed(dir: &Path) -> bool {
-        dir.join(MARKER).exists()
+    ///
+    /// # Errors
+    /// [`OpenError::Io`]: it cannot be told.
+    pub fn is_closed(dir: &Path) -> Result<bool, OpenError> {
+        let marker = dir.join(MARKER);
+        marker.try_exists().map_err(|error| OpenError::io("find", &marker, error))
     }
 
     /// Judges an error of [`replace`]: what has run out may come back, anything
@@ -286,7 +290,7 @@ mod tests {
         let full = OpenOptions::new().read(true).write(true).open("/dev/full").expect("opened");
         let mut file = AppendFile::new(full, 0);
         assert!(matches!(file.write(b"x", &mut latch), Err(CommitError::Halted(_))));
-        assert!(Latch::is_closed(dir.path()));
+        assert!(Latch::is_closed(dir.path()).expect("known"));
     }
 
     #[test]

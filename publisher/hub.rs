@@ -204,13 +204,13 @@ impl Hub {
         let mut threads = Vec::new();
         for (name, settings) in settings {
             let log_dir = dir.log_dir(name)?;
-            if recover::is_needed(&log_dir) {
+            if recover::is_needed(&log_dir)? {
                 return Err(Failure::Runtime(format!(
                     "log {name} is halted: a write to its disk had failed; run `publisher recover` \
                      with the same --data-dir, then start again"
                 )));
             }
-            if fork::is_unfinished(&log_dir) {
+            if fork::is_unfinished(&log_dir)? {
                 return Err(Failure::Runtime(format!(
                     "log {name} is being forked: run `publisher fork --log {name}` with the same \
                      --data-dir once more, which completes it, then start again"
@@ -229,6 +229,11 @@ impl Hub {
             .map_err(|error| Failure::Runtime(format!("no thread for log {name}: {error}")))?;
             let Extent { floor, next, .. } = log.reader.extent();
             tracing::info!(log = name, floor, next, "opened");
+            let (suspicion, extent) = (log.receivers.suspicion(), log.reader.extent());
+            let suspects = suspicion.all();
+            if !suspects.is_empty() {
+                tracing::error!(log = name, "SUSPECT: {}", suspicion.sentence(&suspects, &extent));
+            }
             logs.insert(name.clone(), log);
             threads.push(started);
         }

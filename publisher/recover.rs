@@ -38,7 +38,10 @@ pub struct Report {
 }
 
 /// Whether a log refuses service until it has been recovered.
-pub fn is_needed(log_dir: &Path) -> bool {
+///
+/// # Errors
+/// [`OpenError::Io`]: it cannot be told.
+pub fn is_needed(log_dir: &Path) -> Result<bool, OpenError> {
     Latch::is_closed(log_dir)
 }
 
@@ -155,10 +158,10 @@ mod tests {
         drop(log);
         Latch::open(&dir).expect("open").close("a sync", &io::Error::from_raw_os_error(5));
 
-        assert!(is_needed(&dir));
+        assert!(is_needed(&dir).expect("known"));
         assert!(matches!(open(&dir), Err(OpenError::Halted(_))));
         let report = recover(&dir).expect("recovered").expect("a log");
-        assert!(!is_needed(&dir) && report.kept.join(MARKER).exists());
+        assert!(!is_needed(&dir).expect("known") && report.kept.join(MARKER).exists());
         assert_eq!((report.extent.floor, report.extent.next, report.positions), (4, 10, 1));
         let log = open(&dir).expect("opens");
         assert_eq!(log.reader().extent(), before);

@@ -13,8 +13,9 @@ use super::{
         EventLog as _, Extent,
         segment::{self, Options, SegmentLog},
     },
+    positions,
     receipts::{self, Rebuilt},
-    recover, snapshots,
+    recover, snapshots, suspects,
 };
 use crate::{
     process::Failure,
@@ -102,17 +103,24 @@ pub fn fork(data_dir: &Path, name: &str, from: Option<Sequence>) -> Result<(), F
     Ok(())
 }
 
-/// Reads all events, receipts and snapshots of a directory's logs: a start reads only what it needs.
-/// Changes nothing.
+/// Reads everything of a directory's logs, the snapshots of all last, which are copies: a
+/// start reads only what it needs. Changes nothing.
 ///
 /// # Errors
 /// [`Failure`] with one sentence: the first damage that was found.
 pub fn check(data_dir: &Path) -> Result<(), Failure> {
     let dir = existing(data_dir)?;
+    let mut logs = Vec::new();
     for name in dir.logs()? {
         let log_dir = dir.log_dir(&name)?;
         let extent = segment::check(&log_dir)?;
         let receipts = receipts::check(&log_dir)?;
+        positions::read(&log_dir)?;
+        suspects::read(&log_dir)?;
+        fork::check(&log_dir)?;
+        logs.push((name, log_dir, extent, receipts));
+    }
+    for (name, log_dir, extent, receipts) in logs {
         let snapshots = snapshots::check(&log_dir)?;
         match extent {
             Some(Extent { floor, next, .. }) if floor < next => println!(
@@ -148,7 +156,7 @@ pub fn recover(data_dir: &Path) -> Result<(), Failure> {
     let dir = existing(data_dir)?;
     for name in dir.logs()? {
         let log_dir = dir.log_dir(&name)?;
-        if !recover::is_needed(&log_dir) {
+        if !recover::is_needed(&log_dir)? {
             println!("log {name}: no write to its disk has failed; nothing to recover");
             continue;
         }

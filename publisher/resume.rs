@@ -73,7 +73,8 @@ pub fn as_ours(cursor: Cursor, extent: &Extent, ancestors: &[Ancestor]) -> Resul
     match ancestors.iter().find(|ancestor| ancestor.log_id == log_id) {
         Some(ancestor) if sequence > ancestor.last => Err(mismatch(
             format!(
-                "the cursor is of log {log_id} at sequence {sequence}, and this log, {}, goes on                  from that one after {}: the events in between are lost here",
+                "the cursor is of log {log_id} at sequence {sequence}, and this log, {}, goes on \
+                 from that one after {}: the events in between are lost here",
                 extent.log_id, ancestor.last
             ),
             extent,

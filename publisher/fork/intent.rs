@@ -49,6 +49,14 @@ pub fn copy(from: &Path, to: &Path) -> Result<(), OpenError> {
     Intent::read(from)?.map_or(Ok(()), |intent| intent.write(to))
 }
 
+/// Reads what stands in a log's directory, and changes nothing.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn check(log_dir: &Path) -> Result<(), OpenError> {
+    Intent::read(log_dir).map(drop)
+}
+
 impl Intent {
     /// That of a log's directory; None: no fork has begun, or all are complete.
     ///

@@ -20,7 +20,7 @@ use std::path::Path;
 use uuid::Uuid;
 
 use self::intent::Intent;
-pub use self::intent::copy;
+pub use self::intent::{check, copy};
 use super::{
     clock::Clock,
     durable::{Latch, has_run_out},
@@ -54,8 +54,12 @@ pub struct Report {
 }
 
 /// Whether a fork has begun that is not complete.
-pub fn is_unfinished(log_dir: &Path) -> bool {
-    intent::path(log_dir).exists()
+///
+/// # Errors
+/// [`OpenError::Io`]: it cannot be told.
+pub fn is_unfinished(log_dir: &Path) -> Result<bool, OpenError> {
+    let path = intent::path(log_dir);
+    path.try_exists().map_err(|error| OpenError::io("find", &path, error))
 }
 
 /// Forks one log, so that its next event gets the number `from`; none: one above
@@ -263,11 +267,11 @@ mod tests {
     fn a_forked_log_has_no_hole_and_remembers_where_it_comes_from() {
         let (dir, parent) = restored();
         assert!(matches!(fork(dir.path(), Some(5)), Err(Failure::Usage(_))));
-        assert!(!is_unfinished(dir.path()), "nothing was done");
+        assert!(!is_unfinished(dir.path()).expect("known"), "nothing was done");
         let report = fork(dir.path(), None).expect("forked").expect("a log");
         let Report { log_id, last, from, .. } = report;
         assert_eq!((report.parent, last, from), (parent, 2, 7));
-        assert!(log_id != parent && !is_unfinished(dir.path()));
+        assert!(log_id != parent && !is_unfinished(dir.path()).expect("known"));
         assert!(suspects::read(dir.path()).expect("readable").iter().all(|one| one.settled));
 
         let storage = Storage::open(dir.path(), Options::default(), BOUNDS).expect("opens");
@@ -302,7 +306,7 @@ mod tests {
                 || SegmentLog::open(dir.path(), Options::default(), latch.clone()).expect("opens");
             let planned = plan(dir.path(), &*open().reader(), None).expect("planned");
             planned.write(dir.path()).expect("written");
-            assert!(is_unfinished(dir.path()));
+            assert!(is_unfinished(dir.path()).expect("known"));
             if done > 0 {
                 let half = Intent { from: planned.from - 1, ..planned.clone() };
                 lost::stand_in(&mut open(), &half).expect("appended");
@@ -321,7 +325,7 @@ mod tests {
             let expected = Report { log_id: planned.log_id, parent, last: 2, from: 7 };
             assert_eq!(report, expected, "{done}");
             assert!(suspects::read(dir.path()).expect("readable").iter().all(|one| one.settled));
-            assert!(!is_unfinished(dir.path()));
+            assert!(!is_unfinished(dir.path()).expect("known"));
             let reader = open().reader();
             assert_eq!(reader.extent().next, 7);
             assert_eq!(reader.ancestors(), [Ancestor { log_id: parent, last: 2 }]);

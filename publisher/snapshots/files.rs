@@ -22,6 +22,8 @@ use crate::{
 };
 
 const DIR: &str = "snapshots";
+/// Ends the name of bytes that are about to be removed.
+const GONE: &str = "gone";
 const FORMAT: Format = Format { magic: *b"CFSNAPS", version: 1, mark: *b"CFnf", what: "snapshots" };
 
 /// Where the files of a log's snapshots are. The directory is made with the first.
@@ -99,14 +101,25 @@ impl Files {
     /// Removes what there is of one. What cannot be removed now is found by the next
     /// [`Files::sweep`].
     pub fn remove(&self, id: SnapshotId) {
+        unlink(&self.retire(id));
+    }
+
+    /// Takes the names from what there is of one, which is soon done, and returns what is
+    /// left to [`unlink`], which may take long.
+    pub fn retire(&self, id: SnapshotId) -> Vec<PathBuf> {
         // The metadata first: bytes without it are no snapshot.
-        for path in [self.meta(id), self.whole(id), self.part(id)] {
-            if let Err(error) = fs::remove_file(&path)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!(%error, path = %path.display(), "a snapshot's file stays");
+        unlink(&[self.meta(id)]);
+        let gone = |path: PathBuf| {
+            let mut name = path.clone().into_os_string();
+            name.push(".");
+            name.push(GONE);
+            match fs::rename(&path, &name) {
+                Ok(()) => Some(PathBuf::from(name)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(_) => Some(path),
             }
-        }
+        };
+        [self.whole(id), self.part(id)].into_iter().filter_map(gone).collect()
     }
 
     /// Tells what there is, and removes what is neither whole nor worth resuming. What
@@ -124,14 +137,22 @@ impl Files {
         durable::remove_unfinished(&self.0).map_err(io)?;
         for file in fs::read_dir(&self.0).map_err(io)? {
             let path = file.map_err(io)?.path();
+            if path.extension() == Some(GONE.as_ref()) {
+                let _ = fs::remove_file(&path);
+            }
             let Some(id) = id_of(&path) else { continue };
             match path.extension().and_then(|extension| extension.to_str()) {
-                Some("db") => match self.read(id)? {
-                    Some(snapshot) => found.whole.push(snapshot),
-                    None => {
+                Some("db") => match self.read(id) {
+                    Ok(Some(snapshot)) => found.whole.push(snapshot),
+                    Ok(None) => {
                         tracing::warn!(snapshot = %id, "removed: it is not whole");
                         self.remove(id);
                     }
+                    // What cannot be read now may be at the next start.
+                    Err(error @ OpenError::Io { .. }) => {
+                        tracing::error!(snapshot = %id, %error, "left alone, and not shown");
+                    }
+                    Err(error) => return Err(error),
                 },
                 Some("meta") if !self.whole(id).exists() => {
                     let _ = fs::remove_file(&path); // its bytes go on being uploaded
@@ -147,22 +168,20 @@ impl Files {
         Ok(found)
     }
 
-    /// What was announced of those that are whole.
-    fn whole_ones(&self) -> Result<Vec<Snapshot>, OpenError> {
-        let mut whole = Vec::new();
+    /// Those that have the name of whole ones.
+    fn named_whole(&self) -> Result<Vec<SnapshotId>, OpenError> {
+        let mut named = Vec::new();
         if !self.0.is_dir() {
-            return Ok(whole);
+            return Ok(named);
         }
         let io = |error| OpenError::io("list", &self.0, error);
         for file in fs::read_dir(&self.0).map_err(io)? {
             let path = file.map_err(io)?.path();
-            if path.extension() == Some("db".as_ref())
-                && let Some(id) = id_of(&path)
-            {
-                whole.extend(self.read(id)?);
+            if path.extension() == Some("db".as_ref()) {
+                named.extend(id_of(&path));
             }
         }
-        Ok(whole)
+        Ok(named)
     }
 
     /// What was announced of one with bytes of that length; none where they are not
@@ -189,6 +208,17 @@ impl Files {
     }
 }
 
+/// Removes files that nobody uses any more.
+pub fn unlink(paths: &[PathBuf]) {
+    for path in paths {
+        if let Err(error) = fs::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, path = %path.display(), "a snapshot's file stays");
+        }
+    }
+}
+
 /// The snapshot that a file is of.
 fn id_of(path: &Path) -> Option<SnapshotId> {
     SnapshotId::from_hex(path.file_stem()?.to_str()?)
@@ -206,35 +236,58 @@ fn is_stale(part: &Path) -> bool {
 /// bytes still have their hash. Says how many.
 ///
 /// # Errors
-/// [`OpenError`]. A snapshot that cannot be read is left out.
+/// [`OpenError`]. A snapshot that cannot be read, or for which there is no room, is left out.
 pub fn copy(from: &Path, to: &Path) -> Result<usize, OpenError> {
     let (from, to) = (Files::of(from), Files::of(to));
     let write = |error| OpenError::io("write", &to.0, error);
     let mut copied = 0;
-    for snapshot in from.whole_ones()? {
-        let id = snapshot.id;
-        to.make().map_err(write)?;
-        let part = to.part(id);
-        let same = fs::copy(from.whole(id), &part).and_then(|_| {
-            File::open(&part)?.sync_all()?;
-            hash(&part)
-        });
-        match same {
-            Ok(hash) if hash == id => {}
-            Err(error) if durable::is_full(&error) => return Err(write(error)),
-            other => {
-                tracing::warn!(snapshot = %id, ?other, "left out: it is damaged");
-                to.remove(id);
+    for id in from.named_whole()? {
+        let snapshot = match from.read(id) {
+            Ok(Some(snapshot)) => snapshot,
+            Ok(None) => continue,
+            Err(error @ OpenError::Io { .. }) => {
+                tracing::warn!(snapshot = %id, %error, "left out: it cannot be read");
                 continue;
             }
+            Err(error) => return Err(error),
+        };
+        match copy_one(&from, &to, &snapshot) {
+            Ok(true) => copied += 1,
+            Ok(false) => to.remove(id),
+            Err(error) if durable::is_full(&error) => {
+                tracing::warn!(snapshot = %id, "left out: there is no room for it on the disk");
+                to.remove(id);
+            }
+            Err(error) => return Err(write(error)),
         }
-        to.write_meta(&snapshot).and_then(|()| to.rename(id)).map_err(write)?;
-        copied += 1;
     }
     if copied > 0 {
         to.sync().map_err(write)?;
     }
     Ok(copied)
+}
+
+/// Copies one; the names are not durable yet. False: its bytes are others, or cannot be
+/// read.
+fn copy_one(from: &Files, to: &Files, snapshot: &Snapshot) -> io::Result<bool> {
+    let id = snapshot.id;
+    to.make()?;
+    let part = to.part(id);
+    let same = fs::copy(from.whole(id), &part).and_then(|_| {
+        File::open(&part)?.sync_all()?;
+        hash(&part)
+    });
+    match same {
+        Ok(hash) if hash == id => {}
+        Err(error) if durable::is_full(&error) => return Err(error),
+        other => {
+            tracing::warn!(snapshot = %id, ?other, "left out: it is damaged");
+            return Ok(false);
+        }
+    }
+    to.write_meta(snapshot)?;
+    to.rename(id)?;
+    Ok(true)
 }
 
 /// Reads all whole snapshots of a log's directory, and says how many they are. Changes
@@ -244,7 +297,10 @@ pub fn copy(from: &Path, to: &Path) -> Result<usize, OpenError> {
 /// [`OpenError`]; [`OpenError::Damaged`] for the first whose bytes are others.
 pub fn check(log_dir: &Path) -> Result<usize, OpenError> {
     let files = Files::of(log_dir);
-    let whole = files.whole_ones()?;
+    let mut whole = Vec::new();
+    for id in files.named_whole()? {
+        whole.extend(files.read(id)?);
+    }
     for snapshot in &whole {
         let path = files.whole(snapshot.id);
         if hash(&path).map_err(|error| OpenError::io("read", &path, error))? != snapshot.id {
@@ -341,6 +397,8 @@ mod tests {
         let file = File::options().write(true).open(&stale).expect("opened");
         file.set_modified(SystemTime::now() - SNAPSHOT_OFFER_LIFE).expect("set");
         fs::write(files.0.join("x.meta.tmp"), b"torn").expect("written");
+        let going = files.whole(snapshot(b"going").id).with_extension("db.gone");
+        fs::write(going, b"going").expect("written");
 
         let Found { whole: found, mut parts } = files.sweep().expect("swept");
         assert_eq!(found, [whole]);
@@ -354,6 +412,25 @@ mod tests {
     }
 
     #[test]
+    fn metadata_that_cannot_be_read_costs_that_one_alone_and_removes_nothing() {
+        let dir = durable::scratch();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        for dir in [&from, &to] {
+            fs::create_dir(dir).expect("created");
+        }
+        let files = Files::of(&from);
+        let (right, unreadable) = (put(&files, b"right"), put(&files, b"unreadable"));
+        let meta = files.meta(unreadable.id);
+        fs::remove_file(&meta).expect("removed");
+        fs::create_dir(&meta).expect("created");
+        assert_eq!(files.sweep().expect("swept").whole, [right.clone()]);
+        assert!(files.whole(unreadable.id).exists(), "it may be readable again");
+        assert_eq!(copy(&from, &to).expect("copied"), 1);
+        assert_eq!(Files::of(&to).sweep().expect("swept").whole, [right]);
+        assert!(matches!(check(&from), Err(OpenError::Io { .. })), "a check says so");
+    }
+
+    #[test]
     fn metadata_of_a_newer_version_is_left_alone() {
         let dir = durable::scratch();
         let files = Files::of(dir.path());
@@ -364,6 +441,24 @@ mod tests {
         let before = names(&files);
         assert!(matches!(files.sweep(), Err(OpenError::Format(_))));
         assert_eq!(names(&files), before);
+    }
+
+    #[test]
+    fn a_copy_leaves_out_what_there_is_no_room_for() {
+        let dir = durable::scratch();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        for dir in [&from, &to] {
+            fs::create_dir(dir).expect("created");
+        }
+        let files = Files::of(&from);
+        let (small, large) = (put(&files, b"small"), put(&files, b"large"));
+        // A device that is always full.
+        let target = Files::of(&to);
+        target.make().expect("made");
+        std::os::unix::fs::symlink("/dev/full", target.part(large.id)).expect("linked");
+        assert_eq!(copy(&from, &to).expect("the rest is copied"), 1);
+        assert_eq!(target.sweep().expect("swept").whole, [small]);
+        assert_eq!(names(&target).len(), 2, "nothing is left of the other");
     }
 
     #[test]

@@ -22,8 +22,10 @@ pub enum Standing {
     Usable,
     /// What follows it is gone, and will not come back.
     Expired,
-    /// It is a place of another history, or cannot be looked at.
+    /// It is a place of another history.
     Elsewhere,
+    /// It cannot be looked at now. It is not shown, and does not go for that.
+    Unknown,
 }
 
 /// How much of a snapshot is here.
@@ -44,7 +46,7 @@ pub struct Held<'a> {
     pub id: SnapshotId,
     /// What was announced; none for bytes that nobody has announced since the start.
     pub announced: Option<&'a Snapshot>,
-    /// Bytes that are set aside for it.
+    /// Bytes that are set aside for it: none before its upload has begun.
     pub bytes: u64,
     /// How much of it is here.
     pub state: State,
@@ -90,10 +92,12 @@ pub fn admit(
             ),
         ));
     }
-    let others = || held.iter().filter(|held| held.id != offered.id);
+    let others = || held.iter().filter(|held| held.id != offered.id && !is_given_up(held, offered));
     let mut taken: u64 = others().map(|held| held.bytes).sum();
-    let mut may_go: Vec<_> =
-        others().filter_map(|other| Some((rank(other, offered, held)?, other))).collect();
+    let mut may_go: Vec<_> = others()
+        .filter(|other| other.bytes > 0)
+        .filter_map(|other| Some((rank(other, offered, held)?, other)))
+        .collect();
     may_go.sort_by_key(|(rank, other)| (*rank, other.announced.map(Snapshot::age_order)));
     let mut go = Vec::new();
     for (_, other) in may_go {
@@ -109,11 +113,23 @@ pub fn admit(
     Ok(go)
 }
 
+/// Whether an offer gives up another one: a receiver uploads one snapshot of its
+/// projection at a time.
+pub fn gives_up(offered: &Snapshot, other: &Snapshot) -> bool {
+    other.id != offered.id && other.receiver == offered.receiver && other.same_projection(offered)
+}
+
+fn is_given_up(held: &Held<'_>, offered: &Snapshot) -> bool {
+    held.state != State::Whole && held.announced.is_some_and(|other| gives_up(offered, other))
+}
+
 /// How soon one goes for an offered one; none: not at all.
 fn rank(other: &Held<'_>, offered: &Snapshot, held: &[Held<'_>]) -> Option<u8> {
     let Some(announced) = other.announced else { return Some(0) };
-    if other.standing != Standing::Usable {
-        return Some(0);
+    match other.standing {
+        Standing::Usable => {}
+        Standing::Expired | Standing::Elsewhere => return Some(0),
+        Standing::Unknown => return None,
     }
     match other.state {
         State::Whole => {}
@@ -169,7 +185,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::{
-        Standing::{Elsewhere, Expired, Usable},
+        Standing::{Elsewhere, Expired, Unknown, Usable},
         State::{Coming, Resting, Whole},
         *,
     };
@@ -196,6 +212,11 @@ mod tests {
         }
     }
 
+    /// The same of another receiver.
+    fn from_elsewhere(snapshot: Snapshot) -> Snapshot {
+        Snapshot { receiver: "other".into(), ..snapshot }
+    }
+
     fn held(snapshot: &Snapshot, state: State, standing: Standing) -> Held<'_> {
         Held {
             id: snapshot.id,
@@ -210,13 +231,16 @@ mod tests {
     fn room_is_made_by_the_rule() {
         let [a1, a2, a3] = [1, 2, 3].map(|n| snapshot("a", n, 30));
         let [b4, b5] = [4, 5].map(|n| snapshot("b", n, 30));
+        let c1 = from_elsewhere(snapshot("a", 8, 30));
         let whole = |snapshot| held(snapshot, Whole, Usable);
         let coming = |snapshot| held(snapshot, Coming, Usable);
         let stray = Held { announced: None, ..coming(&b5) };
         let a = |n, bytes| snapshot("a", n, bytes);
         // (case, what is held, what is offered, what goes; none: too large)
         type Case<'a> = (&'a str, Vec<Held<'a>>, Snapshot, Option<&'a [u8]>);
-        let cases: [Case<'_>; 19] = [
+        let b6 = from_elsewhere(snapshot("b", 6, 30));
+        let bare = Held { bytes: 0, ..coming(&b6) };
+        let cases: [Case<'_>; 24] = [
             ("nothing is held", vec![], a(9, 100), Some(&[])),
             ("larger than all", vec![], a(9, 101), None),
             ("it fits beside", vec![whole(&a1), whole(&a2)], a(9, 40), Some(&[])),
@@ -246,18 +270,23 @@ mod tests {
                 Some(&[2, 4]),
             ),
             ("what nobody has announced, too", vec![whole(&a1), stray], a(9, 70), Some(&[5])),
-            ("what is being uploaded stays", vec![coming(&a1), coming(&b4)], a(9, 50), None),
+            ("what is being uploaded stays", vec![coming(&c1), coming(&b4)], a(9, 50), None),
+            ("but what it gives up itself", vec![coming(&a1), coming(&b4)], a(9, 70), Some(&[])),
+            ("and no more", vec![coming(&a1), coming(&b4)], a(9, 71), None),
+            ("what is only offered takes no room", vec![bare], a(9, 100), Some(&[])),
+            ("what cannot be looked at stays", vec![held(&a1, Whole, Unknown)], a(9, 80), None),
+            ("and counts", vec![held(&a1, Whole, Unknown)], a(9, 70), Some(&[])),
             (
                 "but for one that nothing can follow",
-                vec![held(&a1, Coming, Expired), coming(&b4)],
+                vec![held(&c1, Coming, Expired), coming(&b4)],
                 a(9, 50),
-                Some(&[1]),
+                Some(&[8]),
             ),
             (
                 "one that stands still goes before the last whole one",
-                vec![whole(&a1), held(&a2, Resting, Usable)],
+                vec![whole(&a1), held(&c1, Resting, Usable)],
                 a(9, 70),
-                Some(&[2]),
+                Some(&[8]),
             ),
             (
                 "but after older ones",

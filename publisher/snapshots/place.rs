@@ -25,8 +25,11 @@ pub fn check(cursor: &Cursor, reader: &dyn LogReader) -> Result<(), Refusal> {
 pub fn standing(cursor: &Cursor, reader: &dyn LogReader) -> Standing {
     match check(cursor, reader) {
         Ok(()) => Standing::Usable,
-        Err(refusal) if refusal.reason == Reason::CursorExpired => Standing::Expired,
-        Err(_) => Standing::Elsewhere,
+        Err(refusal) => match refusal.reason {
+            Reason::CursorExpired => Standing::Expired,
+            Reason::LogUnreadable => Standing::Unknown,
+            _ => Standing::Elsewhere,
+        },
     }
 }
 

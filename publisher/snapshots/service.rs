@@ -100,7 +100,11 @@ impl SnapshotService for Service {
         if !projection.is_empty() {
             name(&projection, "projection")?;
         }
-        let all = blocking(move || Ok(log.snapshots.list(&*log.reader))).await?;
+        let list = move || {
+            log.snapshots.tidy(&*log.reader);
+            Ok(log.snapshots.list(&*log.reader))
+        };
+        let all = blocking(list).await?;
         let wanted =
             all.iter().filter(|found| projection.is_empty() || found.projection == projection);
         let snapshots = wanted.map(wire::message).collect();
@@ -140,8 +144,14 @@ impl Transfer {
         &self,
         step: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let _turn = self.disk.acquire().await.map_err(|_| self.shutting_down())?;
-        blocking(step).await
+        let turn = Arc::clone(&self.disk).acquire_owned().await;
+        let turn = turn.map_err(|_| self.shutting_down())?;
+        // Held by the step itself, which goes on when its caller has gone.
+        blocking(move || {
+            let _turn = turn;
+            step()
+        })
+        .await
     }
 
     /// The next message of the other end; none once it has sent all.

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -27,6 +28,8 @@ pub struct State {
     pub whole: BTreeMap<SnapshotId, Snapshot>,
     /// Those that are not.
     pub coming: BTreeMap<SnapshotId, Coming>,
+    /// Files without a name of their own any more, to be removed once nobody holds the lock.
+    pub gone: Vec<PathBuf>,
 }
 
 /// One that is offered, or of which a process before this one has left bytes.
@@ -36,13 +39,27 @@ pub struct Coming {
     pub announced: Option<Snapshot>,
     /// What has come of it.
     pub part: Arc<Mutex<Part>>,
+    /// Whether its upload has begun since it was offered.
+    pub begun: bool,
 }
 
 impl Coming {
     /// One of which nobody has announced anything yet.
     pub fn of(files: &Files, id: SnapshotId) -> Self {
         let part = Arc::new(Mutex::new(Part::at(files.part(id))));
-        Coming { announced: None, part }
+        Coming { announced: None, part, begun: false }
+    }
+
+    /// Bytes that are set aside for it: what was announced, once some have come or may.
+    fn set_aside(&self) -> u64 {
+        let announced = self.announced.as_ref().map(|snapshot| snapshot.size_bytes);
+        match (announced, self.begun) {
+            (Some(size), true) => size, // its part may be locked for long
+            _ => match (announced, locked(&self.part).length().unwrap_or(0)) {
+                (Some(size), 1..) => size,
+                (_, length) => length,
+            },
+        }
     }
 
     /// How long it has stood still. One that is being written right now is not waited for.
@@ -66,10 +83,7 @@ impl State {
             Held {
                 id: *id,
                 announced,
-                bytes: match announced {
-                    Some(snapshot) => snapshot.size_bytes,
-                    None => locked(&coming.part).length().unwrap_or(0),
-                },
+                bytes: coming.set_aside(),
                 state: match coming.rest() < SNAPSHOT_REST {
                     true => offer::State::Coming,
                     false => offer::State::Resting,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    files::{Files, Found},
+    files::{self, Files, Found},
     offer::{self, Bounds, Standing},
     part::PartError,
     place::{self, standing},
@@ -68,6 +68,7 @@ impl Snapshots {
         let state = State {
             whole: whole.into_iter().map(|snapshot| (snapshot.id, snapshot)).collect(),
             coming: parts.into_iter().map(|id| (id, Coming::of(&files, id))).collect(),
+            gone: Vec::new(),
         };
         Ok(Snapshots(Arc::new(Inner { files, bounds, state: Mutex::new(state) })))
     }
@@ -77,17 +78,15 @@ impl Snapshots {
         &self.0.bounds
     }
 
-    /// Those that a receiver may resume from, the newest first. What nothing can follow
-    /// any more is removed.
+    /// Removes what nothing can follow any more, and uploads that stand still.
+    pub fn tidy(&self, reader: &dyn LogReader) {
+        self.with(|state| self.expire(state, reader));
+    }
+
+    /// Those that a receiver may resume from, the newest first. Changes nothing.
     pub fn list(&self, reader: &dyn LogReader) -> Vec<Snapshot> {
-        let mut state = self.lock();
-        self.expire(&mut state, reader);
-        let mut usable: Vec<_> = state
-            .whole
-            .values()
-            .filter(|snapshot| standing(&snapshot.cursor, reader) == Standing::Usable)
-            .cloned()
-            .collect();
+        let mut usable: Vec<_> = self.lock().whole.values().cloned().collect();
+        usable.retain(|snapshot| standing(&snapshot.cursor, reader) == Standing::Usable);
         usable.sort_by_key(|snapshot| Reverse(snapshot.age_order()));
         usable
     }
@@ -120,13 +119,21 @@ impl Snapshots {
     /// SNAPSHOT_TOO_LARGE, WRONG_STATE, SNAPSHOT_NOT_STORED.
     pub fn offer(&self, snapshot: Snapshot, reader: &dyn LogReader) -> Result<Offer, Refusal> {
         place::check(&snapshot.cursor, reader).map_err(place::of_no_use)?;
-        let mut state = self.lock();
-        self.expire(&mut state, reader);
+        self.with(|state| self.offer_in(state, snapshot, reader))
+    }
+
+    fn offer_in(
+        &self,
+        state: &mut State,
+        snapshot: Snapshot,
+        reader: &dyn LogReader,
+    ) -> Result<Offer, Refusal> {
+        self.expire(state, reader);
         if state.whole.contains_key(&snapshot.id) {
             return Ok(Offer::Stored);
         }
-        self.admit(&state, &snapshot, reader)?;
-        self.give_up_for(&mut state, &snapshot);
+        self.admit(state, &snapshot, reader)?;
+        self.give_up_for(state, &snapshot);
         let (id, size) = (snapshot.id, snapshot.size_bytes);
         let here = state.coming.get(&id).map_or(Ok(0), |coming| {
             let mut part = locked(&coming.part);
@@ -136,11 +143,12 @@ impl Snapshots {
         let mut here = here.map_err(|error| not_stored(&error))?;
         if here > size {
             // Bytes that were announced with another size.
-            self.drop_one(&mut state, id);
+            self.drop_one(state, id);
             here = 0;
         }
         let coming = state.coming.entry(id).or_insert_with(|| Coming::of(&self.0.files, id));
         coming.announced = Some(snapshot);
+        coming.begun = false;
         Ok(Offer::From(here))
     }
 
@@ -150,18 +158,27 @@ impl Snapshots {
     /// # Errors
     /// NOT_FOUND, SNAPSHOT_TOO_LARGE, WRONG_STATE, LOG_FULL, SNAPSHOT_NOT_STORED.
     pub fn begin(&self, id: SnapshotId, reader: &dyn LogReader) -> Result<Begin, Refusal> {
-        let mut state = self.lock();
+        self.with(|state| self.begin_in(state, id, reader))
+    }
+
+    fn begin_in(
+        &self,
+        state: &mut State,
+        id: SnapshotId,
+        reader: &dyn LogReader,
+    ) -> Result<Begin, Refusal> {
         if let Some(snapshot) = state.whole.get(&id) {
             return Ok(Begin::Stored(snapshot.clone()));
         }
         let offered = state.coming.get(&id).and_then(|coming| coming.announced.clone());
         let snapshot = offered.ok_or_else(not_offered)?;
-        for other in self.admit(&state, &snapshot, reader)? {
-            self.drop_one(&mut state, other);
+        for other in self.admit(state, &snapshot, reader)? {
+            self.drop_one(state, other);
             crash::point(crash::PUBLISHER_AFTER_SNAPSHOT_DROP);
         }
-        let Some(coming) = state.coming.get(&id) else { return Err(not_offered()) };
+        let Some(coming) = state.coming.get_mut(&id) else { return Err(not_offered()) };
         self.0.files.make().map_err(|error| PartError::before(error).refusal(&snapshot))?;
+        coming.begun = true;
         let part = Arc::clone(&coming.part);
         let turn = locked(&part).end_turns();
         Ok(Begin::Upload(Upload { snapshots: self.clone(), snapshot, part, turn }))
@@ -175,7 +192,10 @@ impl Snapshots {
     pub(super) fn name(&self, upload: &Upload, reader: &dyn LogReader) -> Result<(), PartError> {
         let Upload { snapshot, part, turn, .. } = upload;
         let (files, id) = (&self.0.files, snapshot.id);
-        let mut state = self.lock();
+        // Its bytes were complete before another upload of it began.
+        if self.lock().whole.contains_key(&id) {
+            return Ok(());
+        }
         {
             let part = locked(part);
             part.is_turn(*turn)?;
@@ -185,27 +205,31 @@ impl Snapshots {
             crash::point(crash::PUBLISHER_AFTER_SNAPSHOT_RENAME);
             files.sync()?;
         }
-        state.coming.remove(&id);
-        state.whole.insert(id, snapshot.clone());
-        let surplus = offer::surplus(&self.0.bounds, snapshot, &state.held(reader));
-        for other in surplus {
-            self.drop_one(&mut state, other);
-            crash::point(crash::PUBLISHER_AFTER_SNAPSHOT_DROP);
-        }
-        Ok(())
+        self.with(|state| {
+            // It may have been given up meanwhile, and its files with it.
+            state.coming.remove(&id).ok_or(PartError::Ended)?;
+            state.whole.insert(id, snapshot.clone());
+            let surplus = offer::surplus(&self.0.bounds, snapshot, &state.held(reader));
+            for other in surplus {
+                self.drop_one(state, other);
+                crash::point(crash::PUBLISHER_AFTER_SNAPSHOT_DROP);
+            }
+            Ok(())
+        })
     }
 
     /// Removes what an upload has written, unless another one has taken its place.
     pub(super) fn discard(&self, upload: &Upload) {
-        let mut state = self.lock();
-        if locked(&upload.part).is_turn(upload.turn).is_ok() {
-            self.drop_one(&mut state, upload.snapshot.id);
-        }
+        self.with(|state| {
+            if locked(&upload.part).is_turn(upload.turn).is_ok() {
+                self.drop_one(state, upload.snapshot.id);
+            }
+        });
     }
 
     /// Removes one whose bytes are found to be others.
     pub(super) fn remove(&self, id: SnapshotId) {
-        self.drop_one(&mut self.lock(), id);
+        self.with(|state| self.drop_one(state, id));
     }
 
     /// A whole one, and its bytes: they can be read to their end even when it is
@@ -217,6 +241,17 @@ impl Snapshots {
         let state = self.lock();
         let Some(snapshot) = state.whole.get(&id) else { return Ok(None) };
         Ok(Some((snapshot.clone(), File::open(self.0.files.whole(id))?)))
+    }
+
+    /// Does something under the lock of all; what goes by it is removed from the disk after
+    /// that, and before this returns.
+    fn with<T>(&self, step: impl FnOnce(&mut State) -> T) -> T {
+        let (done, gone) = {
+            let mut state = self.lock();
+            (step(&mut state), std::mem::take(&mut state.gone))
+        };
+        files::unlink(&gone);
+        done
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -247,11 +282,10 @@ impl Snapshots {
         }
     }
 
-    /// A receiver uploads one snapshot of its projection at a time, and the number of
-    /// offers is bounded: those go that were not touched for longest.
+    /// What an offer gives up goes, and since the number of offers is bounded, those that
+    /// were not touched for longest.
     fn give_up_for(&self, state: &mut State, offered: &Snapshot) {
-        let replaced =
-            |other: &Snapshot| other.receiver == offered.receiver && other.same_projection(offered);
+        let replaced = |other: &Snapshot| offer::gives_up(offered, other);
         let mut others: Vec<_> = state.coming.iter().filter(|(id, _)| **id != offered.id).collect();
         others.sort_by_key(|(_, coming)| Reverse(coming.rest()));
         let over = (others.len() + 1).saturating_sub(MAX_SNAPSHOT_OFFERS);
@@ -273,7 +307,7 @@ impl Snapshots {
         if let Some(coming) = state.coming.remove(&id) {
             locked(&coming.part).end_turns();
         }
-        self.0.files.remove(id);
+        state.gone.extend(self.0.files.retire(id));
     }
 }
 
