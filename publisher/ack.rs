@@ -20,7 +20,7 @@ use super::{
     log::{LogReader, ReadError},
     outcomes::{Outcomes, Reader},
     positions::{Position, Positions},
-    retention::{Hold, Limits, Reading},
+    retention::{Hold, Limits, Reading, lease_from},
     suspects::Suspects,
     suspicion::Suspicion,
 };
@@ -40,8 +40,8 @@ pub struct Receivers {
     outcomes: Reader,
     queue: mpsc::Sender<Request>,
     halt: Arc<Halt>,
-    /// When the process started, by the publisher's clock.
-    started_ms: i64,
+    /// When the publisher was started, this time included, by its clock; rising.
+    starts: Arc<[i64]>,
 }
 
 /// Whether receipts are held, or are still to come, of any event of a range.
@@ -170,6 +170,9 @@ impl Receivers {
         let known: Known = rows.map(|row| (row.name.clone(), Row::new(row.clone()))).collect();
         let (sender, queue) = mpsc::channel(QUEUE);
         let guard = Guard(Arc::clone(&parts.halt));
+        let mut starts = parts.positions.starts().to_vec();
+        starts.push(parts.clock.now_ms());
+        let starts = starts.into();
         let suspicion = Suspicion::new(parts.reader.ancestors(), parts.suspects.all());
         let receivers = Receivers {
             log: Arc::clone(&parts.log),
@@ -178,7 +181,7 @@ impl Receivers {
             outcomes: parts.outcomes.reader(),
             queue: sender,
             halt: Arc::clone(&parts.halt),
-            started_ms: parts.clock.now_ms(),
+            starts,
         };
         let (known, suspicion) = (Arc::clone(&receivers.known), Arc::clone(&receivers.suspicion));
         let keeper = Keeper::new(parts, known, suspicion, queue);
@@ -317,8 +320,7 @@ impl Receivers {
         Ok(names.into_iter().map(of).collect())
     }
 
-    /// What receivers keep of a log with this floor. The lease of one that is not
-    /// connected starts anew with the process: while that was down, nobody could be heard.
+    /// What receivers keep of a log with this floor.
     pub fn hold(&self, limits: &Limits, floor: Sequence, now_ms: i64) -> Hold {
         if Hold::needs_no_look(limits) {
             return Hold::NOTHING;
@@ -328,7 +330,7 @@ impl Receivers {
             name,
             needs: row.position.borrow().acked.sequence + 1,
             connected: row.connected(),
-            seen_ms: row.seen_ms.load(Ordering::Acquire).max(self.started_ms),
+            seen_ms: lease_from(row.seen_ms.load(Ordering::Acquire), &self.starts),
         });
         Hold::by(limits, floor, readings, now_ms)
     }

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     process::Failure,
     proto::{
-        event::Sequence,
+        event::{Sequence, duration_millis},
         refusal::{Reason, Refusal},
     },
 };
@@ -124,7 +124,8 @@ impl Log {
         healthy: watch::Sender<bool>,
         ending: CancellationToken,
     ) -> std::io::Result<(Log, Threads)> {
-        let Storage { engine, receipts, store, positions, suspects, outcomes, snapshots } = storage;
+        let Storage { engine, receipts, store, mut positions, suspects, outcomes, snapshots } =
+            storage;
         let name: Arc<str> = name.into();
         let reader = engine.reader();
         let halt = Arc::new(Halt::new(&name, healthy));
@@ -138,6 +139,11 @@ impl Log {
                 receipts.next() < range.end || receipts.holds_any(range)
             })
         };
+        if limits.hold_for_receivers
+            && let Err(error) = positions.start(clock.now_ms(), duration_millis(limits.hold_lease))
+        {
+            halt.judge(&error); // a lease may last longer for it
+        }
         let (receivers, keeper) = Receivers::start(ack::Parts {
             log: Arc::clone(&name),
             positions,

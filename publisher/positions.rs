@@ -9,7 +9,7 @@ mod table;
 
 use std::{fs, path::Path};
 
-use self::table::{FORMAT, Table, frame, put_removal};
+use self::table::{FORMAT, Table, frame, put_removal, put_start};
 use super::{
     durable::{self, Latch},
     journal::Journal,
@@ -18,6 +18,8 @@ use super::{
 use crate::proto::{chain::Cursor, crash, event::Sequence};
 
 const FILE: &str = "positions";
+/// Starts that follow each other within this part of a lease are told as one.
+const STARTS_IN_A_LEASE: i64 = 64;
 /// A journal below this size is not worth rewriting.
 const COMPACT_BYTES: u64 = 256 * 1024;
 
@@ -114,6 +116,31 @@ impl Positions {
             self.table.positions.insert(position.name.clone(), position.clone());
         }
         Ok(())
+    }
+
+    /// Takes note that the publisher has started, by its clock, where that may decide when a
+    /// lease ends. On return it is on stable storage.
+    ///
+    /// # Errors
+    /// [`CommitError`]; then it is not noted.
+    pub fn start(&mut self, now_ms: i64, lease_ms: i64) -> Result<(), CommitError> {
+        let starts = &mut self.table.starts;
+        // Of those a lease ago and longer the last tells as much as all.
+        let old = starts.partition_point(|&at_ms| at_ms < now_ms.saturating_sub(lease_ms));
+        starts.drain(..old.saturating_sub(1));
+        let step_ms = lease_ms / STARTS_IN_A_LEASE;
+        if starts.last().is_some_and(|&last| now_ms.saturating_sub(last) < step_ms) {
+            return Ok(());
+        }
+        self.append(&frame(|out| put_start(now_ms, out)))?;
+        self.table.starts.push(now_ms);
+        Ok(())
+    }
+
+    /// When the publisher was started, rising, milliseconds since the Unix epoch: as far back
+    /// as a lease, and the last one before.
+    pub fn starts(&self) -> &[i64] {
+        &self.table.starts
     }
 
     /// Forgets a receiver. On return that is on stable storage.

@@ -100,9 +100,16 @@ pub struct Reading<'a> {
     pub needs: Sequence,
     /// Whether it is connected.
     pub connected: bool,
-    /// When it was last heard of, or when the process started if that is later,
-    /// milliseconds since the Unix epoch.
+    /// From when on its lease counts, milliseconds since the Unix epoch.
     pub seen_ms: i64,
+}
+
+/// When the lease of a receiver began that is not connected: when it was last heard of, or at
+/// the first start of the publisher after that, since while that was down nobody could be
+/// heard. No later start prolongs it. `starts` rise; all are milliseconds since the Unix
+/// epoch.
+pub fn lease_from(seen_ms: i64, starts: &[i64]) -> i64 {
+    starts.iter().copied().find(|&at_ms| at_ms >= seen_ms).unwrap_or(seen_ms)
 }
 
 /// What of a log may go, and who keeps the rest.
@@ -375,6 +382,22 @@ mod tests {
                 holders: holders.iter().map(|&name| name.to_owned()).collect(),
             };
             assert_eq!(hold, expected, "{rule:?} {holding} {receivers:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_begins_with_the_first_start_that_may_have_been_missed() {
+        // (last heard of, starts, from when on it counts)
+        let cases: [(_, &[i64], _); 6] = [
+            (50, &[], 50),
+            (50, &[10], 50),
+            (50, &[10, 60], 60),
+            (50, &[10, 60, 70, 80], 60),
+            (0, &[60, 70], 60),
+            (90, &[60, 70, 80], 90),
+        ];
+        for (seen_ms, starts, from_ms) in cases {
+            assert_eq!(lease_from(seen_ms, starts), from_ms, "{seen_ms} {starts:?}");
         }
     }
 

@@ -1,9 +1,10 @@
 //! The bytes of positions, and what they say together. Pure but for reading a file.
 //!
 //! ```text
-//! frame    = ( position | removal )*
+//! frame    = ( position | removal | start )*
 //! position = 1(u8) name session(i64) sequence(i64) log_id(16) chain(32) reported(i64) seen_ms(i64)
 //! removal  = 2(u8) name session(i64)
+//! start    = 3(u8) name at_ms(i64)      without a name
 //! name     = length(u16) text
 //! ```
 //! Little-endian; format 2 had positions alone, without the byte before them and
@@ -29,6 +30,7 @@ pub const FORMAT: Format =
     Format { magic: *b"CFPOSIT", version: 3, mark: *b"CFpf", what: "positions" };
 const POSITION: u8 = 1;
 const REMOVAL: u8 = 2;
+const START: u8 = 3;
 
 /// What the frames say.
 #[derive(Debug, Default)]
@@ -37,6 +39,9 @@ pub struct Table {
     pub positions: BTreeMap<String, Position>,
     /// The highest session of receivers that were removed.
     pub removed: i64,
+    /// When the publisher was started, as far back as it matters, rising; milliseconds since
+    /// the Unix epoch.
+    pub starts: Vec<i64>,
 }
 
 /// A frame; `body` writes what is in it.
@@ -56,6 +61,13 @@ pub fn put_removal(name: &str, session: i64, out: &mut Vec<u8>) {
     out.put_u8(REMOVAL);
     put_name(name, out);
     out.put_i64_le(session);
+}
+
+/// Writes that the publisher was started.
+pub fn put_start(at_ms: i64, out: &mut Vec<u8>) {
+    out.put_u8(START);
+    put_name("", out);
+    out.put_i64_le(at_ms);
 }
 
 impl Position {
@@ -96,6 +108,7 @@ impl Table {
             if self.removed > 0 {
                 put_removal("", self.removed, out);
             }
+            self.starts.iter().for_each(|&at_ms| put_start(at_ms, out));
             self.positions.values().for_each(|position| position.put(out));
         })
     }
@@ -119,6 +132,7 @@ impl Table {
                     self.positions.insert(position.name.clone(), position);
                 }
                 REMOVAL => self.remove(&name, session),
+                START => self.starts.push(session),
                 _ => return None,
             }
         }

@@ -76,6 +76,31 @@ fn who_is_removed_stays_so_and_its_session_is_not_used_again() {
 }
 
 #[test]
+fn starts_are_told_as_far_back_as_a_lease() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let started = |now_ms| {
+        let mut positions = opened(dir.path());
+        positions.start(now_ms, 640).expect("noted");
+        positions.starts().to_vec()
+    };
+    // (now, starts)
+    for (now_ms, starts) in [
+        (1_000, &[1_000][..]),
+        (1_009, &[1_000]), // too soon to count for itself
+        (1_010, &[1_000, 1_010]),
+        (1_500, &[1_000, 1_010, 1_500]),
+        (1_640, &[1_000, 1_010, 1_500, 1_640]),
+        (1_660, &[1_010, 1_500, 1_640, 1_660]),
+        (9_000, &[1_660, 9_000]),
+    ] {
+        assert_eq!(started(now_ms), starts, "{now_ms}");
+    }
+    let other = tempfile::tempdir().expect("a directory");
+    copy(dir.path(), other.path(), None).expect("copied");
+    assert_eq!(opened(other.path()).starts().last(), Some(&9_000), "also through a rewrite");
+}
+
+#[test]
 fn the_journal_stays_short() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut positions = opened(dir.path());

@@ -242,3 +242,26 @@ async fn a_receiver_that_is_gone_for_good_can_be_removed() {
     assert_eq!(publisher.accepts(adjusted("m", "a", 1)).await.sequence, Some(4));
     assert_eq!(sequences(&frames.events(2).await.expect("events")), [3, 4]);
 }
+
+/// A publisher that is started again and again does not prolong the lease of a receiver that
+/// does not come back.
+#[tokio::test(flavor = "multi_thread")]
+async fn starts_do_not_hold_events_for_one_that_is_gone_for_good() {
+    let dir = directory();
+    let clock = SteppedClock::new(dir.path());
+    let config = "[logs.main]\nmax_events = 3\nhold_for_receivers = true\nhold_lease = \"3h\"\n";
+    let mut publisher = Publisher::at(dir.path()).config(config).clock(&clock).start();
+    accepts(&publisher, "k", 3).await;
+    drop(publisher.follows("gone", None).await.expect("admitted"));
+    publisher.loses("gone").await;
+    for hours in 1..=4 {
+        clock.stands_ahead(hours * HOUR_MS);
+        publisher = publisher.restart();
+        let more = publisher.publish(adjustments(&format!("l{hours}"), 1)).await;
+        match hours {
+            // The first start that it missed was at the first hour.
+            1..=3 => drop(refused(more, Reason::LogFull)),
+            _ => drop(more.expect("its lease is over, whatever was started since")),
+        }
+    }
+}
