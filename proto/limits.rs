@@ -78,6 +78,8 @@ pub const MAX_UNREPORTED_BYTES: usize = 2 * MAX_ACK_OUTCOME_BYTES;
 /// Receivers that a log remembers to have seen more or other history than it holds; of
 /// more, those that have seen most.
 pub const MAX_SUSPECTS: usize = 64;
+/// Receivers that a refusal names.
+pub const NAMED_RECEIVERS: usize = 16;
 /// Numbers of lost events that one fork stands in for.
 pub const MAX_LOST_EVENTS: i64 = 10_000_000;
 

@@ -22,6 +22,7 @@ use super::{
 use crate::proto::{
     chain::{Chain, link},
     event::{Sequence, Time},
+    limits::NAMED_RECEIVERS,
     refusal::{Reason, Refusal},
     wire,
 };
@@ -346,7 +347,7 @@ fn full(limit: &'static str, floor: Sequence, ground: &Ground<'_>) -> Refusal {
     } else if holders.is_empty() {
         "no receiver is known that has acknowledged them".to_owned()
     } else {
-        format!("{} has not acknowledged them", holders.join(", "))
+        format!("{} has not acknowledged them", first(holders, ", "))
     };
     let refusal = Refusal::new(
         Reason::LogFull,
@@ -357,7 +358,12 @@ fn full(limit: &'static str, floor: Sequence, ground: &Ground<'_>) -> Refusal {
     )
     .with("limit", limit)
     .with("floor", floor);
-    if holders.is_empty() { refusal } else { refusal.with("receivers", holders.join(",")) }
+    if holders.is_empty() { refusal } else { refusal.with("receivers", first(holders, ",")) }
+}
+
+/// The first few names: a message stays short however many receivers there are.
+fn first(names: &[String], between: &str) -> String {
+    names[..names.len().min(NAMED_RECEIVERS)].join(between)
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use crate::proto::{event::Stated, inventory, refusal::Refusal};
 
 /// Types that begin so are the publisher's own: what it says to receivers in a log.
 pub const OWN_TYPES: &str = "counterfoil.";
+/// Keys and subjects that begin so are those of events that stand for lost ones.
+pub const OWN_KEYS: &str = "counterfoil.lost/";
 
 /// What the payloads of a log may be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,6 +27,11 @@ impl Payloads {
         if intent.content.event_type.starts_with(OWN_TYPES) {
             let wrong = format!("begins with {OWN_TYPES:?}, which is the publisher's own");
             return Err(Refusal::field(format!("events[{index}].type"), wrong));
+        }
+        let own = [("key", intent.key), ("subject", intent.content.subject)];
+        if let Some((field, _)) = own.iter().find(|(_, text)| text.starts_with(OWN_KEYS)) {
+            let wrong = format!("begins with {OWN_KEYS:?}, which is the publisher's own");
+            return Err(Refusal::field(format!("events[{index}].{field}"), wrong));
         }
         if self == Payloads::Any {
             return Ok(());
@@ -62,6 +69,16 @@ mod tests {
             let checked = payloads.check(3, &intent.stated());
             let at_fault = checked.err().map(|refusal| refusal.fields[0].0.clone());
             assert_eq!(at_fault.as_deref(), field, "{payloads:?} {event_type} {data}");
+        }
+        // (key, subject, the field at fault)
+        for (key, subject, field) in [
+            ("counterfoil.lost/a/7", "camera", Some("events[3].key")),
+            ("k", "counterfoil.lost/a", Some("events[3].subject")),
+            ("counterfoil.lost", "counterfoil.loster", None),
+        ] {
+            let checked = Payloads::Any.check(3, &with_data(key, subject, "{}").stated());
+            let at_fault = checked.err().map(|refusal| refusal.fields[0].0.clone());
+            assert_eq!(at_fault.as_deref(), field, "{key} {subject}");
         }
     }
 }

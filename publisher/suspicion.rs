@@ -14,6 +14,7 @@ use std::sync::{
 use super::{log::Extent, suspects::Suspect};
 use crate::proto::{
     chain::Ancestor,
+    limits::NAMED_RECEIVERS,
     refusal::{Reason, Refusal},
 };
 
@@ -63,7 +64,8 @@ impl Suspicion {
         let mut rows = self.all();
         rows.retain(|suspect| !is_settled(suspect, &self.ancestors));
         let seen = rows.iter().map(|suspect| suspect.seen.sequence).max()?;
-        let names: Vec<&str> = rows.iter().map(|suspect| suspect.name.as_str()).collect();
+        let names = rows.iter().map(|suspect| suspect.name.as_str());
+        let names: Vec<&str> = names.take(NAMED_RECEIVERS).collect();
         let message = format!("the log takes no events: {}", self.sentence(&rows, extent));
         Some(
             Refusal::new(Reason::LogSuspect, message)

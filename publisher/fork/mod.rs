@@ -26,7 +26,7 @@ use super::{
     durable::{Latch, has_run_out},
     log::{
         EventLog as _, Extent, LogReader, OpenError,
-        segment::{self, Options, SegmentLog},
+        segment::{self, Identity, Options, SegmentLog},
     },
     positions, suspects,
 };
@@ -72,7 +72,7 @@ pub fn is_unfinished(log_dir: &Path) -> Result<bool, OpenError> {
 pub fn fork(log_dir: &Path, from: Option<Sequence>) -> Result<Option<Report>, Failure> {
     let mut latch = Latch::open(log_dir)?;
     let Some(identity) = segment::identity(log_dir)? else { return Ok(None) };
-    let intent = match Intent::read(log_dir)? {
+    let intent = match begun(log_dir, &latch, &identity, from)? {
         Some(begun) if from.is_some_and(|from| from != begun.from) => {
             return Err(Failure::Usage(format!(
                 "--from: a fork to {} has begun and is not complete; run it again without --from",
@@ -87,6 +87,7 @@ pub fn fork(log_dir: &Path, from: Option<Sequence>) -> Result<Option<Report>, Fa
         None => {
             let log = SegmentLog::open(log_dir, Options::default(), latch.clone())?;
             let planned = plan(log_dir, &*log.reader(), from)?;
+            has_room(log_dir, &planned)?;
             durably(&mut latch, planned.write(log_dir))?;
             planned
         }
@@ -104,6 +105,45 @@ pub fn fork(log_dir: &Path, from: Option<Sequence>) -> Result<Option<Report>, Fa
     crash::point(crash::PUBLISHER_AFTER_FORK_SETTLED);
     durably(&mut latch, Intent::remove(log_dir))?;
     Ok(Some(Report { log_id, parent, last, from }))
+}
+
+/// The fork that has begun and is to be completed. One that has appended nothing yet may be
+/// planned anew, to start at another number.
+fn begun(
+    log_dir: &Path,
+    latch: &Latch,
+    identity: &Identity,
+    from: Option<Sequence>,
+) -> Result<Option<Intent>, Failure> {
+    let Some(begun) = Intent::read(log_dir)? else { return Ok(None) };
+    if from.is_none_or(|from| from == begun.from) || identity.log_id == begun.log_id {
+        return Ok(Some(begun));
+    }
+    let log = SegmentLog::open(log_dir, Options::default(), latch.clone())?;
+    let has_appended = log.reader().extent().next > begun.last + 1;
+    Ok(has_appended.then_some(begun))
+}
+
+/// What stands for lost events has to fit on the disk: a fork that has begun is in the way of
+/// everything else.
+fn has_room(log_dir: &Path, planned: &Intent) -> Result<(), Failure> {
+    let needed = room_for(planned.from - planned.last - 1);
+    let disk = rustix::fs::statvfs(log_dir)
+        .map_err(|error| OpenError::io("look at the disk of", log_dir, error.into()))?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if needed <= free {
+        return Ok(());
+    }
+    Err(Failure::Runtime(format!(
+        "the fork would take some {needed} bytes on the disk, and {free} are free; nothing was done: \
+         make room, then run it again"
+    )))
+}
+
+/// Bytes that so many events take which stand for lost ones, with their receipts, at most.
+fn room_for(lost: i64) -> u64 {
+    const LOST_EVENT_BYTES: u64 = 512;
+    lost.max(0).unsigned_abs().saturating_mul(LOST_EVENT_BYTES)
 }
 
 /// After a step that may be half on the disk nothing more is written.
@@ -320,7 +360,16 @@ mod tests {
             if done > 3 {
                 suspects::settle(dir.path()).expect("settled");
             }
-            assert!(matches!(fork(dir.path(), Some(8)), Err(Failure::Usage(_))), "another one");
+            if done == 0 {
+                // Nothing is appended: it may still start elsewhere.
+                let (other, _) = restored();
+                planned.write(other.path()).expect("written");
+                let report = fork(other.path(), Some(8)).expect("forked").expect("a log");
+                assert_eq!((report.last, report.from), (2, 8));
+                assert!(matches!(fork(dir.path(), Some(6)), Err(Failure::Usage(_))), "too low");
+            } else {
+                assert!(matches!(fork(dir.path(), Some(8)), Err(Failure::Usage(_))), "begun");
+            }
             let report = fork(dir.path(), None).expect("completed").expect("a log");
             let expected = Report { log_id: planned.log_id, parent, last: 2, from: 7 };
             assert_eq!(report, expected, "{done}");
@@ -330,6 +379,18 @@ mod tests {
             assert_eq!(reader.extent().next, 7);
             assert_eq!(reader.ancestors(), [Ancestor { log_id: parent, last: 2 }]);
         }
+    }
+
+    #[test]
+    fn what_is_lost_has_to_fit_on_the_disk() {
+        let intent =
+            |from| Intent { log_id: Uuid::nil(), parent: Uuid::nil(), last: 4, from, at_ms: 0 };
+        let dir = durable::scratch();
+        has_room(dir.path(), &intent(5)).expect("nothing is lost");
+        has_room(dir.path(), &intent(6)).expect("it fits");
+        let refused = has_room(dir.path(), &intent(i64::MAX / 512)).expect_err("never");
+        assert!(refused.to_string().contains("nothing was done"), "{refused}");
+        assert_eq!((room_for(0), room_for(2)), (0, 1_024));
     }
 
     #[test]

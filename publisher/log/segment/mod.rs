@@ -17,6 +17,6 @@ mod sealed;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::publisher) use meta::{read as identity, succeed};
+pub(in crate::publisher) use meta::{Identity, read as identity, succeed};
 pub(in crate::publisher) use recover::{Copied, check, copy};
 pub use writer::{Options, SegmentLog};

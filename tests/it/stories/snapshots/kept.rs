@@ -91,15 +91,20 @@ async fn bytes_are_bounded_and_the_newest_of_another_projection_does_not_go() {
     let held = refused(store(5, "ab", 30_001).await, Reason::SnapshotTooLarge);
     assert_eq!(held.number("held"), 70_000, "not for another's gain");
     assert_eq!(snapshots.places().await, [4, 2], "a refusal costs none");
-    // What is being uploaded counts with all its bytes, and nothing goes for an offer.
+    // What is being uploaded counts with all its bytes; an offer alone takes no room.
     store(5, "ab", 10_000).await.expect("stored");
     assert_eq!(snapshots.places().await, [5, 4], "the older one had to go for it");
-    let (offered, _) = sized(&places[6], "abc", 20_000);
-    assert_eq!(snapshots.offset(&offered).await, 0);
+    let (only_offered, _) = sized(&places[8], "abcde", 20_000);
+    assert_eq!(snapshots.offset(&only_offered).await, 0);
+    let (begun, content) = sized(&places[6], "abc", 20_000);
+    assert_eq!(snapshots.offset(&begun).await, 0);
+    let upload = snapshots.open_upload(&begun);
+    upload.send(&content, 0, 1_000, 1_000).await;
+    refused(upload.answer().await, Reason::InvalidField);
     let beside = refused(store(7, "abcd", 1).await, Reason::SnapshotTooLarge);
     assert_eq!(beside.number("held"), 100_000);
     assert_eq!(snapshots.places().await, [5, 4]);
-    assert_eq!(stored_files(&publisher), 2);
+    assert_eq!(with_extension(publisher.dir(), "db").len(), 2);
 }
 
 /// What nothing can follow any more is not shown and not kept, and the newest of the
@@ -136,7 +141,9 @@ async fn those_that_fall_out_of_retention_vanish() {
 
     publisher.publish(adjustments("m", 9)).await.expect("accepted");
     assert_eq!(publisher.log().await.snapshot, None);
-    assert_eq!(stored_files(&publisher), 0, "a look is enough");
+    assert_eq!(stored_files(&publisher), 1, "who looks at the log removes nothing");
+    assert!(snapshots.places().await.is_empty());
+    assert_eq!(stored_files(&publisher), 0, "who asks for snapshots does");
     let expired = publisher.replay(behind(None)).await.map(drop);
     let expired = refused(expired, Reason::CursorExpired);
     assert!(!expired.numbers.contains_key("snapshot"), "{expired:?}");
