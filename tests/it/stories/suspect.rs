@@ -75,6 +75,7 @@ async fn each_misfit_at_a_replay_ends_in_its_reason_and_is_shown_until_it_is_ove
         publisher = publisher.restart();
         let log = publisher.log().await;
         assert_eq!(suspects(&log), [("shop", reason.as_str(), &misfit)], "a restart forgets none");
+        assert_eq!(publisher.process.said().matches("SUSPECT").count(), 1, "and says so");
         publisher.follows("shop", Some(&cursors[2])).await.expect("a cursor that fits");
         assert_eq!(suspects(&publisher.log().await), []);
         publisher = publisher.restart();
