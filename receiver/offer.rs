@@ -22,7 +22,7 @@ use tonic::{Status, transport::Endpoint};
 use super::{
     replay::{SILENCE, within},
     retry::{self, Verdict, judge},
-    snapshot::{self, Made},
+    snapshot::{self, Made, MakeError},
     source::{DEADLINE, Source},
     status::{self, Board, State},
     store::Kind,
@@ -130,9 +130,12 @@ impl Offers {
         if wanted != Wanted::Anyway && !self.still(wanted).await? {
             return Ok(None);
         }
-        let (db, log) = (self.db.clone(), self.kind.log.clone());
-        let made = tokio::task::spawn_blocking(move || snapshot::make(&db, &log)).await;
-        let made = made.map_err(|error| unmade(&error))?.map_err(|error| unmade(&error))?;
+        let (db, kind) = (self.db.clone(), self.kind.clone());
+        let made = tokio::task::spawn_blocking(move || snapshot::make(&db, &kind)).await;
+        let made = made.map_err(|error| unmade(&error))?.map_err(|error| match error {
+            MakeError::Unfit(_) => Refusal::new(Reason::WrongState, error.to_string()).into(),
+            MakeError::Copy(error) => unmade(&error),
+        })?;
         let Some(made) = made else {
             return Err(Refusal::new(Reason::WrongState, "nothing is applied yet").into());
         };

@@ -26,7 +26,11 @@ use super::{
     retry,
     source::{Extent, Source},
     status::{Board, Failure, Link, Resyncing},
-    store::{Kind, descent::Descent, staged},
+    store::{
+        Kind,
+        descent::Descent,
+        staged::{self, Unfit},
+    },
 };
 use crate::proto::{backoff::backoff, chain::Cursor, crash, event::Sequence, limits::RESYNC_BASE};
 
@@ -70,6 +74,8 @@ pub struct Memory {
     unproven: Option<String>,
     /// Snapshots that turned out to be wrong.
     refused: Vec<[u8; 32]>,
+    /// What was wrong with the last of them.
+    wrong: String,
     /// What was logged last: the same is not logged again at each attempt.
     logged: String,
 }
@@ -337,10 +343,15 @@ impl Resync {
                 .await
                 .map_err(|error| error.to_string())?;
         if let Err(wrong) = fit {
-            tracing::error!(file = %file.display(), "the snapshot at sequence {sequence} is not fit: {wrong}");
-            self.memory.refused.push(snapshot.sha256);
-            download::sweep(&self.db, None);
-            return Err(format!("the snapshot at sequence {sequence} is not fit: {wrong}"));
+            let said = format!("the snapshot at sequence {sequence} is not fit: {wrong}");
+            // What could not be read is looked at again, and not asked for again.
+            if matches!(wrong, Unfit::Content(_)) {
+                tracing::error!(file = %file.display(), "{said}");
+                self.memory.refused.push(snapshot.sha256);
+                self.memory.wrong.clone_from(&said);
+                download::sweep(&self.db, None);
+            }
+            return Err(said);
         }
         crash::point(crash::RECEIVER_RESYNC_CHECKED);
         Ok(file)
@@ -392,11 +403,15 @@ impl Resync {
             0 => String::new(),
             n => format!(" (of {n} that it lists, none fits this version and log)"),
         };
+        let wrong = match &*self.memory.wrong {
+            "" => String::new(),
+            wrong => format!("; {wrong}"),
+        };
         format!(
             "the publisher has no snapshot of projection {projection} version \
              {projection_version} to go on from{others}, and retains only what comes from \
              sequence {} on; another receiver of this projection has to make one (`counterfoil \
-             snapshot --receiver URL`), or this one has to start on a copy of its database",
+             snapshot --receiver URL`), or this one has to start on a copy of its database{wrong}",
             extent.floor
         )
     }

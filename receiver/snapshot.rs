@@ -12,12 +12,26 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     copy::{self, CopyError},
-    store::{lock, staged},
+    store::{
+        Kind, lock,
+        staged::{self, Unfit},
+    },
 };
 use crate::proto::{chain::Cursor, crash};
 
 /// What the file of a snapshot has behind the database's name.
 const ENDING: &str = ".snapshot";
+
+/// Why there is no snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum MakeError {
+    /// There is no copy.
+    #[error("{0}")]
+    Copy(#[from] CopyError),
+    /// Nobody could go on from the copy.
+    #[error("nobody could go on from a copy of this database: {0}")]
+    Unfit(#[from] Unfit),
+}
 
 /// A snapshot in its file, which goes away with it.
 #[derive(Debug)]
@@ -54,8 +68,8 @@ pub fn sweep(db: &Path) {
 /// Makes a snapshot. On return it is on stable storage. None: nothing is applied yet.
 ///
 /// # Errors
-/// [`CopyError`].
-pub fn make(db: &Path, log: &str) -> Result<Option<Made>, CopyError> {
+/// [`MakeError`].
+pub fn make(db: &Path, kind: &Kind) -> Result<Option<Made>, MakeError> {
     let file = lock::beside(db, ENDING);
     sweep(db);
     copy::copy_unsynced(db, &file)?;
@@ -63,9 +77,12 @@ pub fn make(db: &Path, log: &str) -> Result<Option<Made>, CopyError> {
     let nothing = Cursor::beginning(uuid::Uuid::nil());
     let mut made = Made { file, cursor: nothing, size: 0, sha256: [0; 32] };
     copy::sync(&made.file)?;
-    let Some(cursor) = staged::cursor_in(&made.file, log)? else { return Ok(None) };
+    let cursor = staged::cursor_in(&made.file, &kind.log).map_err(CopyError::from)?;
+    let Some(cursor) = cursor else { return Ok(None) };
+    // As whoever goes on from it will: one that nobody can install is not offered.
+    staged::check(&made.file, kind, Some(&cursor))?;
     made.cursor = cursor;
-    (made.size, made.sha256) = hash(&made.file)?;
+    (made.size, made.sha256) = hash(&made.file).map_err(CopyError::from)?;
     crash::point(crash::RECEIVER_SNAPSHOT_MADE);
     Ok(Some(made))
 }
@@ -92,7 +109,7 @@ mod tests {
     use crate::receiver::{
         decide::place,
         inventory::Inventory,
-        store::{self, Kind},
+        store,
         testing::{adjustments, cursor_after},
         transaction,
     };
@@ -102,19 +119,23 @@ mod tests {
         let directory = tempfile::tempdir().expect("temporary directory");
         let db = directory.path().join("test.db");
         let store = store::open(&db, "main", &Inventory).expect("opened");
-        assert!(make(&db, "main").expect("copied").is_none(), "nothing is applied");
+        let kind = Kind::of("main", &Inventory).expect("declared");
+        assert!(make(&db, &kind).expect("copied").is_none(), "nothing is applied");
         let events = adjustments(0, 3);
         let after = cursor_after(&events);
         let (steps, _) = place(cursor_after(&[]), events, &after).expect("fits");
         transaction::commit(&store, &Inventory, None, &steps).expect("committed");
-        let made = make(&db, "main").expect("copied").expect("three events");
+        let made = make(&db, &kind).expect("copied").expect("three events");
         let bytes = fs::read(&made.file).expect("readable");
         assert_eq!((made.cursor, made.size), (after, bytes.len() as u64));
         assert_eq!(made.sha256, <[u8; 32]>::from(Sha256::digest(&bytes)));
-        let kind = Kind::of("main", &Inventory).expect("declared");
         staged::check(&made.file, &kind, Some(&after)).expect("what is made is fit");
         let file = made.file.clone();
         drop(made);
+        assert!(!file.exists());
+        store.connection.execute_batch("ALTER TABLE stock ADD COLUMN place TEXT").expect("altered");
+        let unfit = make(&db, &kind).expect_err("nobody could install it").to_string();
+        assert!(unfit.contains("its tables are not those of this version"), "{unfit}");
         assert!(!file.exists());
         fs::write(&file, "a leftover").expect("written");
         sweep(&db);

@@ -34,6 +34,19 @@ pub fn of(tables: &Connection, log: &str, cursor: &Cursor) -> rusqlite::Result<D
     Ok(if chain == Some(cursor.chain) { Descent::Same } else { Descent::Other })
 }
 
+/// Whether a ledger has a row for each sequence from where it begins up to a cursor, none
+/// beside them, and the cursor's chain there.
+///
+/// # Errors
+/// Whatever SQLite says.
+pub fn leads_to(tables: &Connection, log: &str, cursor: &Cursor) -> rusqlite::Result<bool> {
+    let baseline = Baseline::read(tables)?;
+    let rows: i64 =
+        tables.query_row("SELECT count(*) FROM counterfoil_ledger", [], |row| row.get(0))?;
+    Ok(rows == cursor.sequence + 1 - baseline.from
+        && chain_at(tables, log, &baseline, cursor.sequence)? == Some(cursor.chain))
+}
+
 /// The chain at a sequence, made of the ledger's rows from where it begins. None: a row is
 /// missing.
 ///

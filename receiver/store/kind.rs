@@ -50,6 +50,21 @@ impl Kind {
         let found = objects(database)?;
         Ok(self.declared.iter().all(|object| found.contains(object)))
     }
+
+    /// What a database has that is not declared and would be run, or read as something that
+    /// it is not: a trigger, a view or a virtual table. Type and name.
+    ///
+    /// # Errors
+    /// Whatever SQLite says.
+    pub fn foreign_in(&self, database: &Connection) -> rusqlite::Result<Option<String>> {
+        let foreign = objects(database)?.into_iter().find(|object| {
+            let [kind, _, sql] = object;
+            let begins = sql.trim_start().get(..14).unwrap_or_default();
+            let is_virtual = begins.eq_ignore_ascii_case("CREATE VIRTUAL");
+            (kind == "trigger" || kind == "view" || is_virtual) && !self.declared.contains(object)
+        });
+        Ok(foreign.map(|[kind, name, _]| format!("{kind} {name}")))
+    }
 }
 
 fn objects(database: &Connection) -> rusqlite::Result<Vec<[String; 3]>> {

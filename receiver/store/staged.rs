@@ -2,14 +2,15 @@
 //! before anything is touched. Never opened for writing, and with nothing that lies beside
 //! it: a stale write-ahead log there would be applied to it.
 
-use std::{os::unix::ffi::OsStrExt as _, path::Path};
+use std::{fmt, os::unix::ffi::OsStrExt as _, path::Path};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
 use super::{
     Kind, SCHEMA_VERSION, cursor,
     descent::{self, Descent},
-    open,
+    open::{self, OpenError},
+    trouble,
 };
 use crate::proto::chain::Cursor;
 
@@ -21,7 +22,12 @@ pub fn open_staged(file: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_URI
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Connection::open_with_flags(uri(file), flags)
+    let connection = Connection::open_with_flags(uri(file), flags)?;
+    // Others have written it: nothing in it is run, and each page is looked at.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    Ok(connection)
 }
 
 fn uri(file: &Path) -> String {
@@ -53,14 +59,54 @@ pub fn descent(file: &Path, log: &str, ours: &Cursor) -> rusqlite::Result<Descen
     descent::of(&open_staged(file)?, log, ours)
 }
 
-/// Whether it may take the place of the database: whole, of the same kind, and where it
-/// was announced to be.
+/// Why a file may not take the place of the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfit {
+    /// What is in it is wrong, and stays so.
+    Content(String),
+    /// It could not be looked at; another time it may be.
+    Unread(String),
+}
+
+impl std::error::Error for Unfit {}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Unfit::Content(why) | Unfit::Unread(why)) = self;
+        out.write_str(why)
+    }
+}
+
+/// Whether it may take the place of the database: whole, of the same kind, with a ledger
+/// that leads to its cursor, and where it was announced to be.
 ///
 /// # Errors
 /// What is wrong with it, in words.
-pub fn check(file: &Path, kind: &Kind, announced: Option<&Cursor>) -> Result<(), String> {
-    examine(file, kind, announced)
-        .unwrap_or_else(|error| Err(format!("it is no database: {error}")))
+pub fn check(file: &Path, kind: &Kind, announced: Option<&Cursor>) -> Result<(), Unfit> {
+    match examine(file, kind, announced) {
+        Ok(examined) => examined.map_err(Unfit::Content),
+        Err(error) if passes(&error) => {
+            Err(Unfit::Unread(format!("it cannot be read: {}", trouble::said(&error))))
+        }
+        Err(error) => Err(Unfit::Content(format!("it is no database: {}", trouble::said(&error)))),
+    }
+}
+
+/// Whether an error says nothing of the content.
+fn passes(error: &rusqlite::Error) -> bool {
+    matches!(
+        error.sqlite_error_code(),
+        Some(
+            ErrorCode::CannotOpen
+                | ErrorCode::OutOfMemory
+                | ErrorCode::SystemIoFailure
+                | ErrorCode::DiskFull
+                | ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::OperationInterrupted
+                | ErrorCode::PermissionDenied
+        )
+    )
 }
 
 fn examine(
@@ -72,6 +118,7 @@ fn examine(
     match open::examine(&database) {
         Ok(false) => {}
         Ok(true) => return Ok(Err("it is empty".to_owned())),
+        Err(OpenError::Sql(error)) => return Err(error),
         Err(error) => return Ok(Err(error.to_string())),
     }
     let page_bytes: i64 = database.pragma_query_value(None, "page_size", |row| row.get(0))?;
@@ -85,9 +132,14 @@ fn examine(
     if !kind.stands_in(&database)? {
         return Ok(Err("its tables are not those of this version".to_owned()));
     }
+    if let Some(foreign) = kind.foreign_in(&database)? {
+        return Ok(Err(format!("it has a {foreign} that this version does not declare")));
+    }
     let (projection, version) = (kind.projection, kind.projection_version);
-    if let Err(error) = open::check_contents(&database, &kind.log, projection, version) {
-        return Ok(Err(error.to_string()));
+    match open::check_contents(&database, &kind.log, projection, version) {
+        Ok(()) => {}
+        Err(OpenError::Sql(error)) => return Err(error),
+        Err(error) => return Ok(Err(error.to_string())),
     }
     let found = cursor::read(&database, &kind.log)?;
     if found.as_ref() != announced {
@@ -96,7 +148,17 @@ fn examine(
         return Ok(Err(format!("it is at sequence {found}, announced was {announced}")));
     }
     let sound: String = database.pragma_query_value(None, "quick_check", |row| row.get(0))?;
-    Ok(if sound == "ok" { Ok(()) } else { Err(format!("it is damaged: {sound}")) })
+    if sound != "ok" {
+        return Ok(Err(format!("it is damaged: {sound}")));
+    }
+    Ok(match found {
+        Some(cursor) if !descent::leads_to(&database, &kind.log, &cursor)? => Err(format!(
+            "its ledger does not lead to sequence {}: rows are missing, too many, or of another \
+             history",
+            cursor.sequence
+        )),
+        _ => Ok(()),
+    })
 }
 
 #[cfg(test)]
@@ -134,7 +196,7 @@ mod tests {
         assert_eq!(check(&copy, &kind, Some(&cursor)), Ok(()));
         assert_eq!(cursor_in(&copy, "main"), Ok(Some(cursor)));
         let wrong = |kind: &Kind, cursor: Option<&Cursor>, words: &str| {
-            let said = check(&copy, kind, cursor).expect_err(words);
+            let said = check(&copy, kind, cursor).expect_err(words).to_string();
             assert!(said.contains(words), "{said:?} lacks {words:?}");
         };
         let elsewhere = Cursor { sequence: 9, ..cursor };
@@ -167,6 +229,51 @@ mod tests {
             fs::write(&copy, content).expect("written");
             check(&copy, &kind, Some(&cursor)).expect_err(what);
         }
+    }
+
+    /// Whoever wrote it may have put in what would run here later, or a ledger that proves
+    /// nothing.
+    #[test]
+    fn what_is_not_declared_and_a_ledger_that_leads_nowhere_are_refused() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let (copy, cursor) = snapshot(directory.path());
+        let kind = Kind::of("main", &Inventory).expect("declared");
+        let sound = fs::read(&copy).expect("readable");
+        let cases = [
+            ("CREATE TRIGGER t AFTER INSERT ON stock BEGIN DELETE FROM stock; END", "trigger t"),
+            ("CREATE VIEW v AS SELECT 1", "view v"),
+            ("DELETE FROM counterfoil_ledger WHERE sequence = 0", "does not lead to sequence 2"),
+            ("DELETE FROM counterfoil_ledger WHERE sequence = 2", "does not lead to sequence 2"),
+            ("UPDATE counterfoil_ledger SET fingerprint = zeroblob(32)", "does not lead"),
+            (
+                "INSERT INTO counterfoil_ledger (log, sequence, key, fingerprint, outcome, applied_at)
+                 VALUES ('main', 3, 'more', zeroblob(32), 'APPLIED', 0)",
+                "does not lead to sequence 2",
+            ),
+            ("CREATE TABLE yours (a)", ""),
+        ];
+        for (change, words) in cases {
+            fs::write(&copy, &sound).expect("as it was");
+            let tables = Connection::open(&copy).expect("opened");
+            tables.execute_batch(change).expect(change);
+            drop(tables);
+            match check(&copy, &kind, Some(&cursor)) {
+                Ok(()) => assert_eq!(words, "", "{change}"),
+                Err(Unfit::Content(said)) if !words.is_empty() => {
+                    assert!(said.contains(words), "{said:?} lacks {words:?}");
+                }
+                other => panic!("{change}: {other:?}"),
+            }
+        }
+    }
+
+    /// What says nothing of the content does not condemn it.
+    #[test]
+    fn a_file_that_cannot_be_opened_is_not_condemned() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let kind = Kind::of("main", &Inventory).expect("declared");
+        let found = check(&directory.path().join("none.db"), &kind, None);
+        assert!(matches!(found, Err(Unfit::Unread(_))), "{found:?}");
     }
 
     /// SQL-07: a write-ahead log that happens to lie beside it is not its own.
