@@ -156,7 +156,12 @@ impl Acks {
                     continue;
                 }
             };
-            let status = match self.tell(&open, &cursor, after).await {
+            let answer = self.tell(&open, &cursor, after).await;
+            let current = session.borrow().as_ref().map(|now| now.stream);
+            if current != Some(open.stream) {
+                continue; // of a connection that is no more: says nothing about this one
+            }
+            let status = match answer {
                 Ok(answer) => {
                     crash::point(crash::RECEIVER_AFTER_ACK);
                     attempt = 0;
@@ -169,16 +174,16 @@ impl Acks {
                 }
                 Err(status) => status,
             };
-            let current = session.borrow().as_ref().map(|now| now.stream);
-            if current != Some(open.stream) {
-                continue; // of a connection that is no more: says nothing about this one
-            }
             attempt += 1;
             let delay = match judge(&status, attempt, None, rand::random()) {
                 Verdict::Retry(delay) => delay,
                 Verdict::Stop { reason, message } if reason == Reason::ReceiverFenced.as_str() => {
                     self.board.halt(Failure { reason, message, ..Failure::default() });
-                    return;
+                    // Where it had halted before, an order may still open another session.
+                    if session.changed().await.is_err() {
+                        return;
+                    }
+                    continue;
                 }
                 // Applying goes on; whether acks work is another matter.
                 Verdict::Stop { .. } => {

@@ -170,6 +170,9 @@ impl Apply {
                     pending.clear();
                 }
                 self.prune_under_load();
+                if self.halted {
+                    pending.clear();
+                }
             }
             if let Some(asked) = asked {
                 self.answer(asked);
