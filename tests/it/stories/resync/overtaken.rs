@@ -91,6 +91,10 @@ async fn what_a_snapshot_cannot_show_is_asked_for() {
     let empty = scene.empty("empty").start();
     empty.waits_for_state(ReceiverState::Live).await;
     assert_eq!(empty.ledger().total, 41);
+    // What comes after it is applied and acknowledged, whatever the ledger lacks before it.
+    scene.publisher.accepts(adjusted("after", "a", 1)).await;
+    empty.applies(41).await;
+    scene.publisher.waits_for_ack("empty", 41).await;
     // Nothing half made is beside any of them.
     for entry in fs::read_dir(scene.dir.path()).expect("readable") {
         let name = entry.expect("readable").file_name();
