@@ -57,68 +57,89 @@ class Service:
         assert self.child.wait(10) == 0
 
 
+class Services:
+    """The processes of one measurement, and a directory for them. Both go with it; where a
+    process still runs then, something went wrong, and the end of what was logged is shown."""
+
+    def __init__(self, programs):
+        self.programs = programs
+        self.running = []
+
+    def __enter__(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.log = open(self.path("logging"), "w")
+        return self
+
+    def __exit__(self, *_):
+        for service in self.running:
+            service.child.kill()
+        if self.running:
+            self.log.flush()
+            sys.stderr.write(open(self.log.name).read()[-2000:])
+        self.log.close()
+        self.directory.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.directory.name, name)
+
+    def program(self, name):
+        return os.path.join(self.programs, name)
+
+    def start(self, name, *flags):
+        service = Service(self.program(name), flags, self.log)
+        self.running.append(service)
+        return service
+
+    def stop(self, service):
+        service.stop()
+        self.running.remove(service)
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("events", nargs="?", type=int, default=1_000_000)
     arguments.add_argument("--programs", default="target/release", metavar="DIR")
     options = arguments.parse_args()
-    program = lambda name: os.path.join(options.programs, name)
-    running = []
 
-    with tempfile.TemporaryDirectory() as directory, open(f"{directory}/logging", "w") as log:
-        path = lambda name: os.path.join(directory, name)
+    with Services(options.programs) as services:
+        path, start, stop = services.path, services.start, services.stop
+        write_events(path("events.jsonl"), options.events)
+        publisher = start("publisher", "--data-dir", path("log"))
+        receiver = start("receiver", "--publisher", publisher.url, "--db", path("receiver.db"))
+        tool = services.program("counterfoil")
 
-        def start(name, *flags):
-            service = Service(program(name), flags, log)
-            running.append(service)
-            return service
+        started = time.monotonic()
+        client = subprocess.Popen([tool, "publish", "--publisher", publisher.url, path("events.jsonl")],
+                                  stdout=subprocess.PIPE, text=True)
+        summary = client.stdout.read().strip()
+        _, code, usage = os.wait4(client.pid, 0)
+        published = time.monotonic() - started
+        assert code == 0, summary
 
-        try:
-            write_events(path("events.jsonl"), options.events)
-            publisher = start("publisher", "--data-dir", path("log"))
-            receiver = start("receiver", "--publisher", publisher.url, "--db", path("receiver.db"))
-            tool = program("counterfoil")
+        while True:
+            answer = subprocess.run(
+                [tool, "status", "--json", "--publisher", publisher.url, "--receiver", receiver.url],
+                capture_output=True, text=True, check=True,
+            )
+            status = json.loads(answer.stdout)["receiver"]["status"]
+            if status["cursor"]["sequence"] == status["acked"]["sequence"] == options.events - 1:
+                break
+            time.sleep(0.05)
+        applied = time.monotonic() - started
 
-            started = time.monotonic()
-            client = subprocess.Popen([tool, "publish", "--publisher", publisher.url, path("events.jsonl")],
-                                      stdout=subprocess.PIPE, text=True)
-            summary = client.stdout.read().strip()
-            _, code, usage = os.wait4(client.pid, 0)
-            published = time.monotonic() - started
-            assert code == 0, summary
+        peaks = publisher.peak_mib(), receiver.peak_mib(), usage.ru_maxrss / 1024
+        stop(receiver)
+        stop(publisher)
+        again = start("publisher", "--data-dir", path("log"))
 
-            while True:
-                answer = subprocess.run(
-                    [tool, "status", "--json", "--publisher", publisher.url, "--receiver", receiver.url],
-                    capture_output=True, text=True, check=True,
-                )
-                status = json.loads(answer.stdout)["receiver"]["status"]
-                if status["cursor"]["sequence"] == status["acked"]["sequence"] == options.events - 1:
-                    break
-                time.sleep(0.05)
-            applied = time.monotonic() - started
-
-            peaks = publisher.peak_mib(), receiver.peak_mib(), usage.ru_maxrss / 1024
-            receiver.stop()
-            publisher.stop()
-            running.clear()
-            again = start("publisher", "--data-dir", path("log"))
-
-            print(f"{options.events:,} events of {PAYLOAD_BYTES} B, {os.cpu_count()} cores")
-            print(f"counterfoil publish    {summary}")
-            print(f"published              {options.events / published:>10,.0f} events/s  ({published:.1f} s)")
-            print(f"applied and acked      {options.events / applied:>10,.0f} events/s  ({applied:.1f} s, both at once)")
-            for name, peak in zip(("publisher", "receiver", "counterfoil"), peaks):
-                print(f"peak memory            {peak:>10.1f} MiB  {name}")
-            print(f"restart of publisher   {again.start_seconds:>10.2f} s")
-            again.stop()
-            running.clear()
-        finally:
-            for service in running:
-                service.child.kill()
-            if running:
-                log.flush()
-                sys.stderr.write(open(log.name).read()[-2000:])
+        print(f"{options.events:,} events of {PAYLOAD_BYTES} B, {os.cpu_count()} cores")
+        print(f"counterfoil publish    {summary}")
+        print(f"published              {options.events / published:>10,.0f} events/s  ({published:.1f} s)")
+        print(f"applied and acked      {options.events / applied:>10,.0f} events/s  ({applied:.1f} s, both at once)")
+        for name, peak in zip(("publisher", "receiver", "counterfoil"), peaks):
+            print(f"peak memory            {peak:>10.1f} MiB  {name}")
+        print(f"restart of publisher   {again.start_seconds:>10.2f} s")
+        stop(again)
 
 
 if __name__ == "__main__":

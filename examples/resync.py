@@ -16,10 +16,9 @@ import sqlite3
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
-from measure import Service
+from measure import Services
 
 BOUND = 3
 
@@ -53,23 +52,12 @@ def main():
     arguments.add_argument("--programs", default="target/release", metavar="DIR")
     arguments.add_argument("--rounds", type=int, default=3)
     options = arguments.parse_args()
-    program = lambda name: os.path.join(options.programs, name)
-    running = []
 
-    with tempfile.TemporaryDirectory() as directory, open(f"{directory}/logging", "w") as log:
-        path = lambda name: os.path.join(directory, name)
-
-        def start(name, *flags):
-            service = Service(program(name), flags, log)
-            running.append(service)
-            return service
-
-        def stop(service):
-            service.stop()
-            running.remove(service)
+    with Services(options.programs) as services:
+        path, start, stop = services.path, services.start, services.stop
 
         def tool(*words):
-            return subprocess.run([program("counterfoil"), *words], capture_output=True, text=True)
+            return subprocess.run([services.program("counterfoil"), *words], capture_output=True, text=True)
 
         def receives(publisher, name, sequence):
             """Starts a receiver of this name, and says when it is LIVE at a sequence."""
@@ -87,50 +75,43 @@ def main():
             answer = tool("publish", "--publisher", publisher.url, path("events.jsonl"))
             assert answer.returncode == 0, answer
 
-        try:
-            publisher = start("publisher", "--data-dir", path("log"))
-            publish(publisher, 0, options.rows)
-            maker, caught_up = receives(publisher, "maker", options.rows - 1)
-            started = time.monotonic()
-            made = tool("snapshot", "--receiver", maker.url)
-            assert made.returncode == 0, made
-            made = time.monotonic() - started
-            # From now on nearly nothing is retained: only the snapshot helps.
-            stop(maker)
-            stop(publisher)
-            with open(path("publisher.toml"), "w") as file:
-                file.write("[logs.main]\nmax_events = 1000\n")
-            publisher = start("publisher", "--data-dir", path("log"), "--config", path("publisher.toml"))
-            publish(publisher, options.rows, 1)
+        publisher = start("publisher", "--data-dir", path("log"))
+        publish(publisher, 0, options.rows)
+        maker, caught_up = receives(publisher, "maker", options.rows - 1)
+        started = time.monotonic()
+        made = tool("snapshot", "--receiver", maker.url)
+        assert made.returncode == 0, made
+        made = time.monotonic() - started
+        # From now on nearly nothing is retained: only the snapshot helps.
+        stop(maker)
+        stop(publisher)
+        with open(path("publisher.toml"), "w") as file:
+            file.write("[logs.main]\nmax_events = 1000\n")
+        publisher = start("publisher", "--data-dir", path("log"), "--config", path("publisher.toml"))
+        publish(publisher, options.rows, 1)
 
-            size = os.path.getsize(path("maker.db"))
-            print(f"{options.rows:,} rows of stock, {options.rows:,} of ledger, {size / 2**20:,.0f} MiB, {os.cpu_count()} cores")
-            print(f"a receiver from the first event on   {caught_up:7.2f} s")
-            print(f"a snapshot, made and uploaded        {made:7.2f} s")
-            ratios = []
-            for number in range(options.rounds):
-                copy, check = copy_and_check(path("maker.db"), path("copy.db"))
-                receiver, resynced = receives(publisher, f"receiver-{number}", options.rows)
-                peak = receiver.peak_mib()
-                stop(receiver)
-                ratios.append(resynced / (copy + check))
-                print(
-                    f"copy {copy:.2f} s + integrity_check {check:.2f} s = {copy + check:.2f} s;  "
-                    f"resync until LIVE {resynced:.2f} s, {ratios[-1]:.2f} times that;  "
-                    f"peak {peak:.0f} MiB"
-                )
-            print(f"peak of the publisher                {publisher.peak_mib():7.0f} MiB")
-            stop(publisher)
-            median = statistics.median(ratios)
-            print(f"in the median, so many times that    {median:7.2f}")
-            if median >= BOUND:
-                sys.exit(f"a resync takes {median:.2f} times as long; under {BOUND} was expected")
-        finally:
-            for service in running:
-                service.child.kill()
-            if running:
-                log.flush()
-                sys.stderr.write(open(log.name).read()[-2000:])
+        size = os.path.getsize(path("maker.db"))
+        print(f"{options.rows:,} rows of stock, {options.rows:,} of ledger, {size / 2**20:,.0f} MiB, {os.cpu_count()} cores")
+        print(f"a receiver from the first event on   {caught_up:7.2f} s")
+        print(f"a snapshot, made and uploaded        {made:7.2f} s")
+        ratios = []
+        for number in range(options.rounds):
+            copy, check = copy_and_check(path("maker.db"), path("copy.db"))
+            receiver, resynced = receives(publisher, f"receiver-{number}", options.rows)
+            peak = receiver.peak_mib()
+            stop(receiver)
+            ratios.append(resynced / (copy + check))
+            print(
+                f"copy {copy:.2f} s + integrity_check {check:.2f} s = {copy + check:.2f} s;  "
+                f"resync until LIVE {resynced:.2f} s, {ratios[-1]:.2f} times that;  "
+                f"peak {peak:.0f} MiB"
+            )
+        print(f"peak of the publisher                {publisher.peak_mib():7.0f} MiB")
+        stop(publisher)
+        median = statistics.median(ratios)
+        print(f"in the median, so many times that    {median:7.2f}")
+        if median >= BOUND:
+            sys.exit(f"a resync takes {median:.2f} times as long; under {BOUND} was expected")
 
 
 if __name__ == "__main__":

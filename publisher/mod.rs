@@ -24,6 +24,7 @@ pub mod keeper;
 pub mod log;
 pub mod oldest;
 pub mod outcomes;
+pub mod outgoing;
 pub mod payloads;
 pub mod positions;
 pub mod publish;

@@ -4,12 +4,11 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::Stream;
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep_until},
 };
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::{
@@ -22,6 +21,7 @@ use super::{
     headroom::{Alarm, events, eviction_seconds, snapshot_due_below},
     hub::Log,
     log::{Extent, LogReader},
+    outgoing::{End, outgoing},
     resume::{Start, start_in, unreadable},
     retention::{Hold, Limits},
     show::{accepted_at_ms, rate_of_late},
@@ -55,20 +55,6 @@ pub struct Request {
     pub limit: Option<u64>,
     /// Which events, and how.
     pub shape: Shape,
-}
-
-/// Why a stream ends before its time.
-enum End {
-    /// The caller has gone.
-    Gone,
-    /// The caller is told why.
-    Refused(Refusal),
-}
-
-impl From<Refusal> for End {
-    fn from(refusal: Refusal) -> Self {
-        End::Refused(refusal)
-    }
 }
 
 /// Opens a Replay. For a named receiver its new session and position are on
@@ -111,17 +97,7 @@ pub async fn open(
         frames,
         quiet_since: Instant::now(),
     };
-    let ended = tokio::spawn(replay.run(extent));
-    // Its last word comes after all frames, also when a slow reader has left no
-    // room for it among them.
-    let last_word = stream::once(ended).filter_map(|ended| async {
-        match ended {
-            Ok(Ok(()) | Err(End::Gone)) => None,
-            Ok(Err(End::Refused(refusal))) => Some(Err(Status::from(refusal))),
-            Err(_) => Some(Err(Status::internal("the stream has failed"))),
-        }
-    });
-    Ok(ReceiverStream::new(receiver).map(Ok).chain(last_word))
+    Ok(outgoing(receiver, tokio::spawn(replay.run(extent))))
 }
 
 /// Where a Replay starts, and what the log holds then.

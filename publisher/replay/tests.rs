@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use tokio::time::timeout;
 
 use super::*;

@@ -4,10 +4,9 @@
 use std::{fs::File, io, os::unix::fs::FileExt as _, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::Stream;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::{
@@ -23,25 +22,14 @@ use crate::{
         refusal::{Reason, Refusal},
         snapshot::{Snapshot, SnapshotId},
     },
-    publisher::hub::Log,
+    publisher::{
+        hub::Log,
+        outgoing::{End, outgoing},
+    },
 };
 
 /// Chunks that wait for a slow reader.
 const WAITING_CHUNKS: usize = 2;
-
-/// Why a stream ends before its time.
-enum End {
-    /// The caller has gone.
-    Gone,
-    /// The caller is told why.
-    Refused(Refusal),
-}
-
-impl From<Refusal> for End {
-    fn from(refusal: Refusal) -> Self {
-        End::Refused(refusal)
-    }
-}
 
 /// Opens a download.
 ///
@@ -68,16 +56,7 @@ pub async fn open(
     let hash = (offset == 0).then(Sha256::new);
     let file = Arc::new(file);
     let download = Download { transfer, snapshots, snapshot, file, offset, hash, parts };
-    let ended = tokio::spawn(download.run());
-    // As for a Replay: its last word comes after all chunks.
-    let last_word = stream::once(ended).filter_map(|ended| async {
-        match ended {
-            Ok(Ok(()) | Err(End::Gone)) => None,
-            Ok(Err(End::Refused(refusal))) => Some(Err(Status::from(refusal))),
-            Err(_) => Some(Err(Status::internal("the stream has failed"))),
-        }
-    });
-    Ok(ReceiverStream::new(receiver).map(Ok).chain(last_word))
+    Ok(outgoing(receiver, tokio::spawn(download.run())))
 }
 
 struct Download {

@@ -79,8 +79,8 @@ mod tests {
         inventory::Inventory, resync::Memory, status::Board, store::Kind, testing::log_id,
     };
 
-    /// An order that nobody waits for the answer of, or that was given for something else,
-    /// is thrown away at the next wait, and does not count as one for what is waited for now.
+    /// Two are thrown away at the next wait: an order whose caller has gone, and one that
+    /// was given for another stop than this.
     #[tokio::test]
     async fn only_what_is_meant_for_now_is_taken() {
         let board = Arc::new(Board::new(Some(Cursor::beginning(log_id()))));

@@ -15,6 +15,7 @@ pub mod producer;
 pub mod proxy;
 pub mod publish_stream;
 pub mod publisher;
+pub mod put_back;
 pub mod receiver;
 pub mod refusal;
 pub mod shelf;

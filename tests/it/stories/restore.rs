@@ -7,10 +7,10 @@ use counterfoil::proto::pb::ReceiverState;
 
 use crate::harness::{
     events::{adjusted, adjustments},
-    files::put_copy,
     ledger::Ledger,
     pair::{Pair, directory},
     publisher::Publisher,
+    put_back::PutBack,
     receiver::Receiver,
 };
 
@@ -45,22 +45,8 @@ async fn a_restored_receiver_asks_again_from_where_its_copy_was() {
 /// never had, and says so; with other events in their place it is another history.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_publisher_is_noticed_by_its_receiver() {
-    let dir = directory();
-    let publisher = Publisher::start(dir.path());
-    publisher.publish(adjustments("k", 5)).await.expect("accepted");
-    let (again, data) = (publisher.successor(), publisher.dir().to_owned());
-    let backup = dir.path().join("backup");
-    assert_eq!(publisher.terminate().code(), Some(0));
-    put_copy(&data, &backup);
-
-    let publisher = again.clone().start();
-    publisher.publish(adjustments("l", 5)).await.expect("accepted");
-    let receiver = Receiver::start(dir.path(), &publisher.url());
-    publisher.waits_for_ack("receiver", 9).await;
-    assert_eq!(publisher.terminate().code(), Some(0));
-    put_copy(&backup, &data);
-
-    let publisher = again.start();
+    let PutBack { receiver, publisher, dir: _dir } = PutBack::to_five_of_ten().await;
+    let publisher = publisher.start();
     let status = receiver.waits_for_state(ReceiverState::Halted).await;
     assert_eq!(status.failure.expect("why").reason, "CURSOR_AHEAD");
     assert_eq!(receiver.ledger().total, 10, "nothing is taken back, nothing is reset");

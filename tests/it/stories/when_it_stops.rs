@@ -6,11 +6,10 @@ use counterfoil::proto::pb::{LogState, ReceiverState};
 
 use crate::harness::{
     events::{adjusted, adjustments},
-    files::put_copy,
     pair::{Pair, directory},
     process::{Ended, Launch},
     publisher::Publisher,
-    receiver::Receiver,
+    put_back::PutBack,
     wait::wait_until,
 };
 
@@ -139,20 +138,8 @@ async fn recovers_a_receiver(command: &str) {
 
 /// A publisher whose directory was put back to 5 events, with a receiver that has 10.
 async fn put_back() -> Pair {
-    let dir = directory();
-    let publisher = Publisher::start(dir.path());
-    publisher.publish(adjustments("k", 5)).await.expect("accepted");
-    let (again, data) = (publisher.successor(), publisher.dir().to_owned());
-    let backup = dir.path().join("backup");
-    assert_eq!(publisher.terminate().code(), Some(0));
-    put_copy(&data, &backup);
-    let publisher = again.clone().start();
-    publisher.publish(adjustments("l", 5)).await.expect("accepted");
-    let receiver = Receiver::start(dir.path(), &publisher.url());
-    publisher.waits_for_ack("receiver", 9).await;
-    assert_eq!(publisher.terminate().code(), Some(0));
-    put_copy(&backup, &data);
-    let publisher = again.start();
+    let PutBack { receiver, publisher, dir } = PutBack::to_five_of_ten().await;
+    let publisher = publisher.start();
     let status = receiver.waits_for_state(ReceiverState::Halted).await;
     assert_eq!(status.failure.expect("why").reason, "CURSOR_AHEAD");
     wait_until("the publisher says so, too", async || {

@@ -9,8 +9,8 @@ use crate::harness::{
     events::{adjusted, adjustments},
     files::below,
     ledger::Ledger,
-    pair::{Pair, directory},
-    publisher::Publisher,
+    pair::Pair,
+    put_back::PutBack,
     receiver::Receiver,
     refusal::refused,
     tools::counterfoil,
@@ -43,16 +43,6 @@ async fn one_that_asks_waits_for_its_name() {
     refused(receiver.resync("receiver").await, Reason::WrongState);
 }
 
-/// Copies a directory's files as a person would, with the service stopped.
-fn copy(from: &Path, to: &Path) {
-    let _ = fs::remove_dir_all(to);
-    for file in below(from) {
-        let target = to.join(file.strip_prefix(from).expect("below it"));
-        fs::create_dir_all(target.parent().expect("a directory")).expect("made");
-        fs::copy(&file, &target).expect("copied");
-    }
-}
-
 /// What was given up is beside the database.
 pub(super) fn kept(dir: &Path) -> Ledger {
     let files = below(dir);
@@ -68,21 +58,8 @@ pub(super) fn kept(dir: &Path) -> Ledger {
 /// follows it, from the beginning, since there is no snapshot and none is needed.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_order_a_receiver_follows_a_restored_publisher() {
-    let dir = directory();
-    let publisher = Publisher::start(dir.path());
-    publisher.publish(adjustments("k", 5)).await.expect("accepted");
-    let (again, data) = (publisher.successor(), publisher.dir().to_owned());
-    let backup = dir.path().join("backup");
-    assert_eq!(publisher.terminate().code(), Some(0));
-    copy(&data, &backup);
-    let publisher = again.clone().start();
-    publisher.publish(adjustments("l", 5)).await.expect("accepted");
-    let receiver = Receiver::start(dir.path(), &publisher.url());
-    publisher.waits_for_ack("receiver", 9).await;
-    assert_eq!(publisher.terminate().code(), Some(0));
-    copy(&backup, &data);
-
-    let publisher = again.start();
+    let PutBack { receiver, publisher, dir } = PutBack::to_five_of_ten().await;
+    let publisher = publisher.start();
     let status = receiver.waits_for_state(ReceiverState::Halted).await;
     assert_eq!(status.failure.expect("why").reason, "CURSOR_AHEAD");
     assert!(status.state_detail.contains("counterfoil resync"), "{}", status.state_detail);

@@ -8,36 +8,18 @@ use counterfoil::proto::{pb::ReceiverState, refusal::Reason};
 
 use super::{EARLY, RETAINS, Scene, ordered::kept};
 use crate::harness::{
-    events::{adjusted, adjustments},
-    files::put_copy,
-    pair::directory,
-    publisher::Publisher,
-    receiver::Receiver,
-    refusal::refused,
-    wait::wait_until,
+    events::adjusted, put_back::PutBack, receiver::Receiver, refusal::refused, wait::wait_until,
 };
 
 /// Only a snapshot is left of the history in which the receiver's events are others: it
 /// halts, and nothing is replaced before a person says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_is_noticed_after_the_floor_has_passed_it() {
-    let dir = directory();
-    let publisher = Publisher::start(dir.path());
-    publisher.publish(adjustments("k", 5)).await.expect("accepted");
-    let (again, data) = (publisher.successor(), publisher.dir().to_owned());
-    let backup = dir.path().join("backup");
-    assert_eq!(publisher.terminate().code(), Some(0));
-    put_copy(&data, &backup);
-    let publisher = again.clone().start();
-    publisher.publish(adjustments("l", 5)).await.expect("accepted");
-    let receiver = Receiver::start(dir.path(), &publisher.url());
-    publisher.waits_for_ack("receiver", 9).await;
+    let PutBack { receiver, publisher, dir } = PutBack::to_five_of_ten().await;
     let setup = receiver.successor();
     assert_eq!(receiver.terminate().code(), Some(0));
-    assert_eq!(publisher.terminate().code(), Some(0));
-    put_copy(&backup, &data);
 
-    let publisher = again.config(RETAINS).start();
+    let publisher = publisher.config(RETAINS).start();
     let maker = Receiver::at(dir.path(), &publisher.url()).named("maker").start();
     for n in 5..40 {
         publisher.accepts(adjusted(&format!("other-{n}"), "a", 2)).await;
