@@ -132,10 +132,10 @@ pub struct Snapshot {
 
 /// Give up what a receiver's database has, and go on from the publisher's newest snapshot.
 ///
-/// For a receiver that waits for it (RESYNCING, with resync = "ask"), or that has HALTED
+/// For a receiver that waits for it (RESYNCING; its status says so), or that has HALTED
 /// because the publisher's history is another one. What the database had is kept in a file
-/// beside it. Where the publisher has no snapshot that fits and its log still starts at 0,
-/// the receiver begins anew. Returns once it is under way; `status` shows how it goes.
+/// beside it wherever its history may be another one. After a halt, where the publisher has
+/// no snapshot that fits and its log still starts at 0, the receiver begins anew. Returns once it is under way; `status` shows how it goes.
 #[derive(Debug, Clone, Args)]
 pub struct Resync {
     /// Which receiver.
@@ -165,14 +165,9 @@ pub struct Status {
     /// The log.
     #[command(flatten)]
     pub source: Source,
-    /// The receiver
-    #[arg(
-        long,
-        value_name = "URL",
-        default_value = "http://127.0.0.1:7602",
-        env = "COUNTERFOIL_RECEIVER"
-    )]
-    pub receiver: String,
+    /// Which receiver.
+    #[command(flatten)]
+    pub target: Target,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -199,7 +194,6 @@ pub struct Receipt {
 ///
 /// Those that a receiver may resume from, the newest first.
 #[derive(Debug, Clone, Args)]
-#[command(verbatim_doc_comment)]
 pub struct Snapshots {
     /// Where to look.
     #[command(flatten)]
@@ -242,7 +236,6 @@ pub struct Verify {
 /// It holds no events any more, and what it has reported is not told any more. One that
 /// comes back under the name is a new one. Refused while it is connected.
 #[derive(Debug, Clone, Args)]
-#[command(verbatim_doc_comment)]
 pub struct RemoveReceiver {
     /// Where it is known.
     #[command(flatten)]
@@ -311,7 +304,7 @@ pub struct Bench {
     /// Write a plot to this file, too
     #[arg(long, value_name = "FILE", conflicts_with = "growth")]
     pub svg: Option<PathBuf>,
-    /// In place of the stages, with --rounds steps of 100,000 events: what an event
+    /// In place of the stages, with --rounds steps of 25,000 events: what an event
     /// costs with 100,000 and with 10,000,000 events and keys retained (--events sets
     /// the larger number), how long a restart takes, and memory. Takes 12 GiB of disk
     #[arg(long, conflicts_with = "only")]

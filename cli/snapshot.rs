@@ -6,7 +6,6 @@ use counterfoil::proto::{
     event::hex,
     pb::{CreateSnapshotRequest, Snapshot},
 };
-use serde_json::json;
 
 use crate::{
     arguments,
@@ -14,6 +13,7 @@ use crate::{
     link,
     numbers::{bytes, grouped},
     output::say,
+    snapshots::of_snapshot,
 };
 
 /// Making and uploading a large one takes its time.
@@ -30,7 +30,7 @@ pub async fn run(arguments: arguments::Snapshot) -> Result<ExitCode, Failure> {
     let answer =
         receiver.create_snapshot(request).await.map_err(|status| Failure::call(url, &status))?;
     let snapshot = answer.into_inner().snapshot.unwrap_or_default();
-    say(if arguments.json { as_json(&snapshot) } else { in_words(&snapshot) });
+    say(if arguments.json { format!("{:#}", of_snapshot(&snapshot)) } else { in_words(&snapshot) });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -44,24 +44,4 @@ fn in_words(snapshot: &Snapshot) -> String {
         bytes(snapshot.size_bytes.unwrap_or(0)),
         hex(&snapshot.sha256)
     )
-}
-
-fn as_json(snapshot: &Snapshot) -> String {
-    let cursor = snapshot.cursor.as_ref().map(|cursor| {
-        json!({
-            "logId": cursor.log_id,
-            "sequence": cursor.sequence,
-            "chain": hex(&cursor.chain),
-        })
-    });
-    let snapshot = json!({
-        "log": snapshot.log,
-        "cursor": cursor,
-        "projection": snapshot.projection,
-        "projectionVersion": snapshot.projection_version,
-        "sizeBytes": snapshot.size_bytes,
-        "sha256": hex(&snapshot.sha256),
-        "receiver": snapshot.receiver,
-    });
-    format!("{snapshot:#}")
 }

@@ -14,6 +14,7 @@ use crate::{
     link,
     numbers::{bytes, grouped},
     output::say,
+    status::json::of_cursor,
 };
 
 /// Digits of a hash that are shown; enough to tell a few snapshots apart.
@@ -70,29 +71,24 @@ fn as_table(log: &str, snapshots: &[Snapshot]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Under the names of the .proto, numbers as numbers.
 fn as_json(snapshots: &[Snapshot]) -> String {
-    let snapshots: Vec<Value> = snapshots
-        .iter()
-        .map(|snapshot| {
-            json!({
-                "log": snapshot.log,
-                "cursor": snapshot.cursor.as_ref().map(|cursor| json!({
-                    "logId": cursor.log_id,
-                    "sequence": cursor.sequence,
-                    "chain": hex(&cursor.chain),
-                })),
-                "projection": snapshot.projection,
-                "projectionVersion": snapshot.projection_version,
-                "schemaDigest": hex(&snapshot.schema_digest),
-                "sizeBytes": snapshot.size_bytes,
-                "sha256": hex(&snapshot.sha256),
-                "receiver": snapshot.receiver,
-                "createTime": snapshot.create_time.as_ref().map(ToString::to_string),
-            })
-        })
-        .collect();
+    let snapshots: Vec<Value> = snapshots.iter().map(of_snapshot).collect();
     format!("{:#}", json!({ "snapshots": snapshots }))
+}
+
+/// Under the names of the .proto, numbers as numbers.
+pub fn of_snapshot(snapshot: &Snapshot) -> Value {
+    json!({
+        "log": snapshot.log,
+        "cursor": of_cursor(snapshot.cursor.as_ref()),
+        "projection": snapshot.projection,
+        "projectionVersion": snapshot.projection_version,
+        "schemaDigest": hex(&snapshot.schema_digest),
+        "sizeBytes": snapshot.size_bytes,
+        "sha256": hex(&snapshot.sha256),
+        "receiver": snapshot.receiver,
+        "createTime": snapshot.create_time.as_ref().map(ToString::to_string),
+    })
 }
 
 #[cfg(test)]

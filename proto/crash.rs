@@ -85,7 +85,7 @@ pub const RECEIVER_RESYNC_AFTER_COMMIT: &str = "receiver-resync-after-commit";
 /// The store has been opened again, behind its barrier; the staged file still stands.
 pub const RECEIVER_RESYNC_REOPENED: &str = "receiver-resync-reopened";
 
-/// All of the publisher's, in the order of an event's way.
+/// Of the publisher's, those on an event's way, in its order.
 pub const PUBLISHER: [&str; 12] = [
     PUBLISHER_AFTER_KEY_FLOOR,
     PUBLISHER_BEFORE_WRITE,

@@ -28,6 +28,11 @@ impl Outcome {
         Outcome::Skipped,
     ];
 
+    /// The outcome of a word; none: there is none of that name.
+    pub fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.as_str() == word)
+    }
+
     /// The word, as tables and people have it.
     pub fn as_str(self) -> &'static str {
         match self {

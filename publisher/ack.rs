@@ -330,7 +330,7 @@ impl Receivers {
             name,
             needs: row.position.borrow().acked.sequence + 1,
             connected: row.connected(),
-            seen_ms: lease_from(row.seen_ms.load(Ordering::Acquire), &self.starts),
+            lease_from_ms: lease_from(row.seen_ms.load(Ordering::Acquire), &self.starts),
         });
         Hold::by(limits, floor, readings, now_ms)
     }

@@ -4,7 +4,7 @@
 //! ```text
 //! DIR/LOCK                    held locked by the process that uses DIR
 //! DIR/FORMAT                  the version of this layout
-//! DIR/logs/NAME/              one log: segments, positions, receipts, outcomes, snapshots
+//! DIR/logs/NAME/              one log: segments, positions, suspects, receipts, outcomes, snapshots
 //! DIR/logs/NAME~before-N/     what a recovery has put aside
 //! ```
 //! A log's name has no `~`, so what stands beside logs is never taken for one.

@@ -233,9 +233,10 @@ impl Hub {
                 ending.clone(),
             )
             .map_err(|error| Failure::Runtime(format!("no thread for log {name}: {error}")))?;
-            let Extent { floor, next, .. } = log.reader.extent();
+            let extent = log.reader.extent();
+            let Extent { floor, next, .. } = extent;
             tracing::info!(log = name, floor, next, "opened");
-            let (suspicion, extent) = (log.receivers.suspicion(), log.reader.extent());
+            let suspicion = log.receivers.suspicion();
             let suspects = suspicion.all();
             if !suspects.is_empty() {
                 tracing::error!(log = name, "SUSPECT: {}", suspicion.sentence(&suspects, &extent));

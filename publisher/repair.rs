@@ -103,8 +103,8 @@ pub fn fork(data_dir: &Path, name: &str, from: Option<Sequence>) -> Result<(), F
     Ok(())
 }
 
-/// Reads everything of a directory's logs, the snapshots of all last, which are copies: a
-/// start reads only what it needs. Changes nothing.
+/// Reads a directory's logs but for outcomes, the snapshots of all last, which are copies:
+/// a start reads only what it needs. Changes nothing.
 ///
 /// # Errors
 /// [`Failure`] with one sentence: the first damage that was found.

@@ -101,7 +101,7 @@ pub struct Reading<'a> {
     /// Whether it is connected.
     pub connected: bool,
     /// From when on its lease counts, milliseconds since the Unix epoch.
-    pub seen_ms: i64,
+    pub lease_from_ms: i64,
 }
 
 /// When the lease of a receiver began that is not connected: when it was last heard of, or at
@@ -150,7 +150,8 @@ impl Hold {
         let holds = limits.hold_for_receivers;
         let lease_ms = duration_millis(limits.hold_lease);
         let counts = |reading: &Reading<'_>| {
-            let heard = reading.connected || now_ms.saturating_sub(reading.seen_ms) <= lease_ms;
+            let heard =
+                reading.connected || now_ms.saturating_sub(reading.lease_from_ms) <= lease_ms;
             !holds || (heard && reading.needs >= floor)
         };
         let counted = receivers.filter(counts);
@@ -353,7 +354,7 @@ mod tests {
             name,
             needs,
             connected,
-            seen_ms: seen_s * 1_000,
+            lease_from_ms: seen_s * 1_000,
         };
         // The lease is a minute; now is second 100.
         let (slow, fast) = (reading("slow", 11, true, 0), reading("fast", 13, false, 40));

@@ -20,8 +20,7 @@ use crate::proto::{
 };
 
 /// The reasons to halt that giving up what the database has can end.
-const ENDED_BY_RESYNC: [&str; 5] =
-    ["LOG_MISMATCH", "CURSOR_AHEAD", "DIVERGED", "CONFLICT", "CURSOR_EXPIRED"];
+const ENDED_BY_RESYNC: [&str; 4] = ["LOG_MISMATCH", "CURSOR_AHEAD", "DIVERGED", "CONFLICT"];
 
 /// What a person may order.
 #[derive(Debug)]

@@ -337,7 +337,8 @@ fn stated(cursor: Option<pb::Cursor>) -> Result<Option<Cursor>, Refusal> {
         .map_err(|wrong| Refusal::new(Reason::Corrupt, format!("a frame's {}", wrong.message)))
 }
 
-fn client(channel: Channel) -> PublisherServiceClient<Channel> {
+/// A client of the publisher on a channel.
+pub(super) fn client(channel: Channel) -> PublisherServiceClient<Channel> {
     PublisherServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES)
 }
 

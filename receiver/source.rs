@@ -3,22 +3,19 @@
 use std::time::Duration;
 
 use tonic::{
-    Request, Status,
+    Status,
     transport::{Channel, Endpoint},
 };
 use uuid::Uuid;
 
 use super::{
     choose::{Incarnation, Listed},
-    replay::{unreachable, within},
+    replay::{client, unreachable, within},
 };
 use crate::proto::{
     event::Sequence,
     limits::MAX_MESSAGE_BYTES,
-    pb::{
-        self, publisher_service_client::PublisherServiceClient,
-        snapshot_service_client::SnapshotServiceClient,
-    },
+    pb::{self, snapshot_service_client::SnapshotServiceClient},
     wire,
 };
 
@@ -67,8 +64,7 @@ impl Source {
     /// # Errors
     /// The publisher's, or the transport's.
     pub async fn extent(&self) -> Result<Extent, Status> {
-        let mut client = PublisherServiceClient::new(self.channel.clone())
-            .max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = client(self.channel.clone());
         let request = pb::GetLogRequest { log: self.log.clone() };
         let answer = within(DEADLINE, client.get_log(request)).await?.into_inner();
         let log = answer.log.unwrap_or_default();
@@ -90,7 +86,7 @@ impl Source {
     /// The publisher's, or the transport's.
     pub async fn list(&self, projection: &str) -> Result<Vec<Listed>, Status> {
         let (log, projection) = (self.log.clone(), projection.to_owned());
-        let request = Request::new(pb::ListSnapshotsRequest { log, projection });
+        let request = pb::ListSnapshotsRequest { log, projection };
         let answer = within(DEADLINE, self.snapshots().list_snapshots(request)).await?;
         Ok(answer.into_inner().snapshots.into_iter().filter_map(listed).collect())
     }

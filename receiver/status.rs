@@ -485,7 +485,8 @@ mod tests {
         let (_, table) = docs.split_once("## A receiver: why").expect("the chapter");
         let first_column = |line: &str| line.split('|').nth(1).unwrap_or_default().to_owned();
         let named: Vec<_> = table.lines().map(first_column).collect();
-        let others = [("EVENT_FAILED", ""), ("CURSOR_EXPIRED", "")];
+        let others =
+            ["EVENT_FAILED", "CURSOR_EXPIRED", "DISK_FULL", "STORE_BUSY"].map(|name| (name, ""));
         for (reason, _) in WHAT_TO_DO.into_iter().chain(others) {
             let stands = named.iter().any(|cell| cell.split(',').any(|name| name.trim() == reason));
             assert!(stands, "docs/when-it-stops.md lacks {reason}");

@@ -110,7 +110,8 @@ fn of_status(status: &GetStatusResponse) -> Value {
     })
 }
 
-fn of_cursor(cursor: Option<&Cursor>) -> Option<Value> {
+/// A cursor under the names of the .proto.
+pub fn of_cursor(cursor: Option<&Cursor>) -> Option<Value> {
     cursor.map(|cursor| {
         json!({
             "logId": cursor.log_id,

@@ -1,6 +1,6 @@
 //! `counterfoil status`: both ends on one screen, also when one of them is down.
 
-mod json;
+pub mod json;
 mod screen;
 
 use std::{io::IsTerminal as _, process::ExitCode};
@@ -47,7 +47,7 @@ impl Both {
 /// [`Failure::Usage`] for text that is no URL.
 pub async fn run(arguments: arguments::Status) -> Result<ExitCode, Failure> {
     let mut publisher = link::publisher(&arguments.source.publisher)?;
-    let mut receiver = link::receiver(&arguments.receiver)?;
+    let mut receiver = link::receiver(&arguments.target.receiver)?;
     let get_log = GetLogRequest { log: arguments.source.log.clone() };
     let (log, status) = tokio::join!(
         publisher.get_log(link::call(get_log)),
@@ -61,7 +61,7 @@ pub async fn run(arguments: arguments::Status) -> Result<ExitCode, Failure> {
             }
             Err(status) => Err(explain(&status)),
         },
-        receiver_url: arguments.receiver,
+        receiver_url: arguments.target.receiver,
         receiver: status.map(tonic::Response::into_inner).map_err(|status| explain(&status)),
     };
     if arguments.json {

@@ -86,9 +86,9 @@ impl<'s> Ledger<'s> {
                 return Err(Difference::new(place, expected, print(&row.fingerprint)).into());
             }
         }
-        let outcome = Outcome::ALL.into_iter().position(|known| known.as_str() == row.outcome);
-        let outcome = outcome.ok_or_else(|| Difference::new(place, "an outcome", &row.outcome))?;
-        self.outcomes[outcome] += 1;
+        let outcome = Outcome::named(&row.outcome)
+            .ok_or_else(|| Difference::new(place, "an outcome", &row.outcome))?;
+        self.outcomes[outcome as usize] += 1;
         self.chain = link(&self.chain, self.next, &row.fingerprint, &row.key);
         self.next += 1;
         Ok(())

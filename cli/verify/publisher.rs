@@ -6,7 +6,6 @@ use counterfoil::{
     proto::{
         chain::Cursor,
         event::{Sequence, hex},
-        limits::MAX_MESSAGE_BYTES,
         pb::{
             self, DownloadSnapshotRequest, GetLogRequest, ListSnapshotsRequest, Log, ReplayRequest,
             Snapshot, StartAt, download_snapshot_response::Part,
@@ -42,13 +41,11 @@ impl Publisher {
     /// # Errors
     /// [`Failure::Usage`] for text that is no URL.
     pub fn at(source: &Source) -> Result<Self, Failure> {
-        let channel = link::channel(&source.publisher)?;
         Ok(Publisher {
             url: source.publisher.clone(),
             log: source.log.clone(),
             events: link::publisher(&source.publisher)?,
-            snapshots: SnapshotServiceClient::new(channel)
-                .max_decoding_message_size(MAX_MESSAGE_BYTES),
+            snapshots: link::snapshots(&source.publisher)?,
         })
     }
 

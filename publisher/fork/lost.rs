@@ -13,7 +13,10 @@ use crate::{
         limits::MAX_GROUP_EVENTS,
         wire,
     },
-    publisher::log::{CommitError, Entry, EventLog},
+    publisher::{
+        log::{CommitError, Entry, EventLog},
+        payloads::OWN_KEYS,
+    },
 };
 
 /// Their type. No producer may publish it.
@@ -47,10 +50,10 @@ fn event(fork: &Fork, sequence: Sequence) -> Event {
     let Fork { parent, last, at_ms, .. } = fork;
     let at = Time::from_unix_millis(*at_ms);
     let mut intent = Intent {
-        key: format!("{TYPE}/{parent}/{sequence}"),
+        key: format!("{OWN_KEYS}{parent}/{sequence}"),
         event_type: TYPE.to_owned(),
         // One for each fork, so that its version needs no look at what is stored.
-        subject: format!("{TYPE}/{parent}"),
+        subject: format!("{OWN_KEYS}{parent}"),
         content_type: DataKind::Json.default_content_type().to_owned(),
         kind: DataKind::Json,
         data: Bytes::from(format!(r#"{{"log_id":"{parent}","sequence":{sequence}}}"#)),

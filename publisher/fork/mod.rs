@@ -9,8 +9,8 @@
 //! ```
 //! First what is to be done is written down ([`intent`]), then the events that stand for
 //! lost ones are appended ([`lost`]), then the log gets its new identity and remembers the
-//! old one, then who has seen more stands in nobody's way any more, then the intent goes. A run that died anywhere is completed by the next one, and
-//! nothing is served before.
+//! old one, then who has seen more stands in nobody's way any more, then the intent goes. A
+//! run that died anywhere is completed by the next one, and nothing is served before.
 
 mod intent;
 mod lost;

@@ -125,14 +125,14 @@ impl Table {
             let kind = if version < 3 { POSITION } else { body.try_get_u8().ok()? };
             let length = body.try_get_u16_le().ok()? as usize;
             let name = std::str::from_utf8(body.split_off(..length)?).ok()?.to_owned();
-            let session = body.try_get_i64_le().ok()?;
+            let number = body.try_get_i64_le().ok()?;
             match kind {
                 POSITION => {
-                    let position = position(version, name, session, &mut body)?;
+                    let position = position(version, name, number, &mut body)?;
                     self.positions.insert(position.name.clone(), position);
                 }
-                REMOVAL => self.remove(&name, session),
-                START => self.starts.push(session),
+                REMOVAL => self.remove(&name, number),
+                START => self.starts.push(number),
                 _ => return None,
             }
         }

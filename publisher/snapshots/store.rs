@@ -140,7 +140,10 @@ impl Snapshots {
             part.end_turns();
             part.length()
         });
-        let mut here = here.map_err(|error| not_stored(&error))?;
+        let mut here = here.map_err(|error| {
+            self.drop_one(state, id);
+            not_stored(&error)
+        })?;
         if here > size {
             // Bytes that were announced with another size.
             self.drop_one(state, id);

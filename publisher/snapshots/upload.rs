@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use tonic::Status;
 use super::{
     part::{Part, PartError},
     service::Transfer,
+    state::locked,
     store::{Begin, Snapshots},
 };
 use crate::{
@@ -43,7 +44,7 @@ pub struct Upload {
 ///
 /// # Errors
 /// INVALID_FIELD, LOG_NOT_FOUND, NOT_FOUND, LOG_HALTED, LOG_FULL, SNAPSHOT_TOO_LARGE,
-/// SNAPSHOT_DAMAGED, SNAPSHOT_NOT_STORED, TRANSFER_ENDED, SHUTTING_DOWN; the
+/// WRONG_STATE, SNAPSHOT_DAMAGED, SNAPSHOT_NOT_STORED, TRANSFER_ENDED, SHUTTING_DOWN; the
 /// connection's.
 pub async fn receive(
     hub: &Hub,
@@ -107,7 +108,7 @@ impl Upload {
         step: impl FnOnce(&mut Part, u64) -> Result<T, PartError>,
     ) -> Result<T, Refusal> {
         let done = {
-            let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut part = locked(&self.part);
             step(&mut part, self.turn)
         };
         self.judge(done)

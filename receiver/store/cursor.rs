@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn it_is_adopted_only_where_it_is() {
         let tables = Connection::open_in_memory().expect("memory");
-        tables.execute_batch(include_str!("schema.sql")).expect("schema");
+        tables.execute_batch(crate::receiver::store::SCHEMA).expect("schema");
         let at = Cursor { log_id: Uuid::from_u128(1), sequence: 3, chain: [7; 32] };
         assert!(advance(&tables, "main", None, &at).expect("no SQL error"));
         let adopt = |old: &Cursor| {

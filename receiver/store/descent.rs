@@ -49,10 +49,7 @@ pub fn leads_to(tables: &Connection, log: &str, cursor: &Cursor) -> rusqlite::Re
 
 /// The chain at a sequence, made of the ledger's rows from where it begins. None: a row is
 /// missing.
-///
-/// # Errors
-/// Whatever SQLite says.
-pub fn chain_at(
+fn chain_at(
     tables: &Connection,
     log: &str,
     baseline: &Baseline,

@@ -63,7 +63,10 @@ impl Kind {
             let is_virtual = begins.eq_ignore_ascii_case("CREATE VIRTUAL");
             (kind == "trigger" || kind == "view" || is_virtual) && !self.declared.contains(object)
         });
-        Ok(foreign.map(|[kind, name, _]| format!("{kind} {name}")))
+        Ok(foreign.map(|[kind, name, _]| {
+            let kind = if kind == "table" { "virtual table" } else { kind.as_str() };
+            format!("{kind} {name}")
+        }))
     }
 }
 

@@ -248,10 +248,7 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<Entry> {
 }
 
 fn outcome(word: &str) -> rusqlite::Result<Outcome> {
-    Outcome::ALL
-        .into_iter()
-        .find(|outcome| outcome.as_str() == word)
-        .ok_or(rusqlite::Error::InvalidQuery) // the table's CHECK knows no other word
+    Outcome::named(word).ok_or(rusqlite::Error::InvalidQuery) // the table's CHECK knows no other word
 }
 
 #[cfg(test)]

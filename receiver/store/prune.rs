@@ -87,8 +87,8 @@ fn beyond(
         }
         let (key, fingerprint): (String, Fingerprint) = (row.get(1)?, row.get(2)?);
         let outcome: String = row.get(3)?;
-        let known = Outcome::ALL.into_iter().position(|known| known.as_str() == outcome);
-        after.counts[known.ok_or(rusqlite::Error::InvalidQuery)?] += 1;
+        let outcome = Outcome::named(&outcome).ok_or(rusqlite::Error::InvalidQuery)?;
+        after.counts[outcome as usize] += 1;
         after.chain = link(&after.chain, after.from, &fingerprint, key);
         after.from += 1;
     }

@@ -15,6 +15,9 @@ use crate::harness::{
     receiver::{Receiver, Setup},
 };
 
+/// Where the new content is committed; before them it is the old one.
+const COMMITTED: [&str; 2] = [crash::RECEIVER_RESYNC_AFTER_COMMIT, crash::RECEIVER_RESYNC_REOPENED];
+
 /// The database after a death at a place.
 fn dies(setup: &Setup, point: &str) -> Ledger {
     println!("{point}");
@@ -38,8 +41,7 @@ async fn a_death_at_every_place_of_a_resync_leaves_old_or_new() {
     let scene = Scene::after(3_000).await;
     let (old, new) = (EARLY as i64 - 1, 2_999);
     for (n, point) in crash::RECEIVER_RESYNC.into_iter().enumerate() {
-        let committed = [crash::RECEIVER_RESYNC_AFTER_COMMIT, crash::RECEIVER_RESYNC_REOPENED];
-        let expected = if committed.contains(&point) { new } else { old };
+        let expected = if COMMITTED.contains(&point) { new } else { old };
         let (setup, _) = scene.early(&format!("early-{n}"));
         assert_eq!(dies(&setup, point).cursor, expected, "{point}");
         goes_on(&scene, setup).await;
@@ -51,8 +53,8 @@ async fn a_death_at_every_place_of_a_first_resync_leaves_nothing_or_all() {
     let scene = Scene::after(500).await;
     for (n, point) in crash::RECEIVER_RESYNC.into_iter().enumerate() {
         let setup = scene.empty(&format!("empty-{n}"));
-        let cursor = dies(&setup, point).cursor;
-        assert!([-1, 499].contains(&cursor), "{point}: {cursor}");
+        let expected = if COMMITTED.contains(&point) { 499 } else { -1 };
+        assert_eq!(dies(&setup, point).cursor, expected, "{point}");
         goes_on(&scene, setup).await;
     }
 }
@@ -86,8 +88,7 @@ async fn a_death_at_every_place_of_an_ordered_resync_leaves_old_or_new() {
         let _ = receiver.resync(&name).await; // it may die before it answers
         let ended = receiver.process.ended();
         assert!(ended.by_signal() && ended.stderr.contains(point), "{ended:?}");
-        let committed = [crash::RECEIVER_RESYNC_AFTER_COMMIT, crash::RECEIVER_RESYNC_REOPENED];
-        let is_new = committed.contains(&point);
+        let is_new = COMMITTED.contains(&point);
         assert_eq!(Ledger::read(setup.db()).total, if is_new { 24 } else { 30 }, "{point}");
         let receiver = setup.start();
         if !is_new {
