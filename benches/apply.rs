@@ -10,6 +10,7 @@
 
 use std::{
     fs,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -157,7 +158,7 @@ fn opened() -> (tempfile::TempDir, Store) {
 /// As the receiver does it.
 fn written(steps: &[Step], batch: usize) -> Spent {
     let (_directory, store) = opened();
-    let mut writer = Writer::new(store, None, Box::new(Inventory));
+    let mut writer = Writer::new(store, None, Arc::new(Inventory));
     Spent::on(steps.len(), || {
         for group in steps.chunks(batch) {
             writer.attempt(group).expect("committed");

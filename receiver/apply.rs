@@ -294,6 +294,8 @@ impl Apply {
                 event: Some(EventName::from(event)),
                 attempts: Some(attempt),
                 next_attempt: None,
+                statement: why.statement(),
+                class: why.class(),
             };
             if matches!(why, EventFault::Conflict) {
                 failure.reason = "CONFLICT";

@@ -83,6 +83,19 @@ pub struct Flags {
     #[arg(long, env = "COUNTERFOIL_PROJECTION", value_name = "NAME")]
     #[serde(deserialize_with = "config::text")]
     projection: Option<ProjectionName>,
+    /// What becomes of an event that cannot be applied, once its attempts are used up: the
+    /// receiver halts (halt), or sets it aside and goes on (skip) [default: halt].
+    #[arg(long, env = "COUNTERFOIL_ON_ERROR", value_name = "POLICY")]
+    #[serde(deserialize_with = "config::text")]
+    on_error: Option<OnError>,
+    /// The publisher that follow-up events go to, for a projection that emits some.
+    #[arg(long, env = "COUNTERFOIL_FORWARD_TO", value_name = "URL")]
+    #[serde(deserialize_with = "config::text")]
+    forward_to: Option<ForwardTo>,
+    /// The log there [default: main].
+    #[arg(long, env = "COUNTERFOIL_FORWARD_LOG", value_name = "NAME")]
+    #[serde(deserialize_with = "config::text")]
+    forward_log: Option<Name>,
     /// Attempts to connect in a row before halting [default: no limit].
     #[arg(long, env = "COUNTERFOIL_CONNECT_ATTEMPTS", value_name = "N")]
     connect_attempts: Option<NonZeroU32>,
@@ -125,6 +138,12 @@ pub struct Settings {
     pub db: PathBuf,
     /// The projection's name.
     pub projection: String,
+    /// What becomes of an event that cannot be applied.
+    pub on_error: OnError,
+    /// Where follow-up events go to: the publisher's URL, checked.
+    pub forward_to: Option<String>,
+    /// The log there.
+    pub forward_log: String,
     /// Attempts to connect in a row; none: no limit.
     pub connect_attempts: Option<u32>,
     /// Attempts to apply one event.
@@ -154,6 +173,27 @@ impl FromStr for ResyncPolicy {
             "auto" => Ok(ResyncPolicy::Auto),
             "ask" => Ok(ResyncPolicy::Ask),
             _ => Err(format!("{policy:?} is no policy; \"auto\" or \"ask\" was expected")),
+        }
+    }
+}
+
+/// What becomes of an event that cannot be applied, once its attempts are used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// The receiver halts.
+    Halt,
+    /// The event is set aside, and the receiver goes on.
+    Skip,
+}
+
+impl FromStr for OnError {
+    type Err = String;
+
+    fn from_str(policy: &str) -> Result<Self, String> {
+        match policy {
+            "halt" => Ok(OnError::Halt),
+            "skip" => Ok(OnError::Skip),
+            _ => Err(format!("{policy:?} is no policy; \"halt\" or \"skip\" was expected")),
         }
     }
 }
@@ -199,6 +239,12 @@ impl Flags {
                 .projection
                 .or(file.projection)
                 .map_or_else(|| "inventory".to_owned(), |ProjectionName(name)| name),
+            on_error: self.on_error.or(file.on_error).unwrap_or(OnError::Halt),
+            forward_to: self.forward_to.or(file.forward_to).map(|ForwardTo(url)| url),
+            forward_log: self
+                .forward_log
+                .or(file.forward_log)
+                .map_or_else(|| "main".to_owned(), |Name(name)| name),
             connect_attempts: self.connect_attempts.or(file.connect_attempts).map(u32::from),
             apply_attempts: self.apply_attempts.or(file.apply_attempts).map_or(5, u32::from),
             keep_ledger: self.keep_ledger.or(file.keep_ledger).unwrap_or(Keep::All),
@@ -216,18 +262,34 @@ impl FromStr for Publisher {
     type Err = String;
 
     fn from_str(url: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("{url:?} is no URL such as http://127.0.0.1:7601: {why}");
-        let endpoint =
-            Endpoint::from_shared(url.to_owned()).map_err(|error| wrong(&error.to_string()))?;
-        let uri = endpoint.uri();
-        if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
-            return Err(wrong("http:// and a host were expected"));
-        }
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-            return Err(wrong("nothing was expected behind the host and the port"));
-        }
-        Ok(Publisher(connecting(endpoint)))
+        endpoint(url).map(|endpoint| Publisher(connecting(endpoint)))
     }
+}
+
+/// A publisher to forward to.
+#[derive(Debug, Clone)]
+struct ForwardTo(String);
+
+impl FromStr for ForwardTo {
+    type Err = String;
+
+    fn from_str(url: &str) -> Result<Self, String> {
+        endpoint(url).map(|_| ForwardTo(url.to_owned()))
+    }
+}
+
+fn endpoint(url: &str) -> Result<Endpoint, String> {
+    let wrong = |why: &str| format!("{url:?} is no URL such as http://127.0.0.1:7601: {why}");
+    let endpoint =
+        Endpoint::from_shared(url.to_owned()).map_err(|error| wrong(&error.to_string()))?;
+    let uri = endpoint.uri();
+    if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
+        return Err(wrong("http:// and a host were expected"));
+    }
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+        return Err(wrong("nothing was expected behind the host and the port"));
+    }
+    Ok(endpoint)
 }
 
 /// Keepalive also while nothing comes; no deadline over all, or a quiet Replay would end.
@@ -324,6 +386,8 @@ mod tests {
             ("--apply-attempts", "0"),
             ("--keep-ledger", "30"),
             ("--resync", "never"),
+            ("--on-error", "ignore"),
+            ("--forward-to", "https://x:1"),
             ("--snapshot-every", "7"),
             ("--snapshot-every", "10ms"),
         ] {

@@ -1,9 +1,11 @@
 //! The built-in projection: stock by item, reservations, and a running total.
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use std::borrow::Cow;
+
+use rusqlite::{OptionalExtension as _, params};
 use serde_json::json;
 
-use super::projection::{Applied, DeclaredQuery, Fault, Projection, Tables};
+use super::projection::{Applied, DeclaredQuery, Fault, Migration, Projection, Tables};
 use crate::proto::{
     event::{Event, Intent},
     inventory::{self, Movement},
@@ -14,7 +16,7 @@ use crate::proto::{
 pub struct Inventory;
 
 impl Projection for Inventory {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "inventory"
     }
 
@@ -22,9 +24,62 @@ impl Projection for Inventory {
         1
     }
 
-    fn create(&self, tables: &Connection) -> rusqlite::Result<()> {
-        tables.execute_batch(
-            "CREATE TABLE stock (
+    fn migrations(&self) -> &[Migration] {
+        &[Migration { sql: Cow::Borrowed(TABLES) }]
+    }
+
+    fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
+        let intent = &event.intent;
+        match inventory::read(intent)
+            .map_err(|unreadable| Fault::payload(unreadable.to_string()))?
+        {
+            Some(Movement::Adjusted { delta }) => adjust(tables, &intent.subject, delta),
+            Some(Movement::Reserved { task, quantity, expected_version }) => {
+                reserve(tables, intent, &task, quantity, expected_version)
+            }
+            None => Ok(Applied::Ignored),
+        }
+    }
+
+    fn queries(&self) -> &[DeclaredQuery] {
+        const ITEM: Cow<'static, [Cow<'static, str>]> = Cow::Borrowed(&[Cow::Borrowed("item")]);
+        const fn query(
+            name: &'static str,
+            parameters: Cow<'static, [Cow<'static, str>]>,
+            sql: &'static str,
+        ) -> DeclaredQuery {
+            DeclaredQuery {
+                name: Cow::Borrowed(name),
+                parameters,
+                sql: Cow::Borrowed(sql),
+                description: Cow::Borrowed(""),
+                page_by: Cow::Borrowed(&[]),
+            }
+        }
+        const QUERIES: &[DeclaredQuery] = &[
+            query(
+                "stock",
+                ITEM,
+                "SELECT item, available, version FROM stock WHERE item = :item
+                 UNION ALL
+                 SELECT item, available, version FROM stock WHERE :item IS NULL
+                 ORDER BY item",
+            ),
+            query(
+                "reservations",
+                ITEM,
+                "SELECT key, task, item, quantity FROM reservation WHERE item = :item
+                 UNION ALL
+                 SELECT key, task, item, quantity FROM reservation WHERE :item IS NULL
+                 ORDER BY key",
+            ),
+            query("total", Cow::Borrowed(&[]), "SELECT total FROM total"),
+        ];
+        QUERIES
+    }
+}
+
+const TABLES: &str = "CREATE TABLE stock (
                  item      TEXT    NOT NULL PRIMARY KEY,
                  available INTEGER NOT NULL,
                  version   INTEGER NOT NULL CHECK (version > 0)
@@ -37,46 +92,7 @@ impl Projection for Inventory {
              ) STRICT, WITHOUT ROWID;
              CREATE INDEX reservation_item ON reservation (item);
              CREATE TABLE total (total INTEGER NOT NULL) STRICT;
-             INSERT INTO total VALUES (0);",
-        )
-    }
-
-    fn apply(&self, tables: &Tables<'_>, event: &Event) -> Result<Applied, Fault> {
-        let intent = &event.intent;
-        match inventory::read(intent)
-            .map_err(|unreadable| Fault::Payload(unreadable.to_string()))?
-        {
-            Some(Movement::Adjusted { delta }) => adjust(tables, &intent.subject, delta),
-            Some(Movement::Reserved { task, quantity, expected_version }) => {
-                reserve(tables, intent, &task, quantity, expected_version)
-            }
-            None => Ok(Applied::Ignored),
-        }
-    }
-
-    fn queries(&self) -> &'static [DeclaredQuery] {
-        &[
-            DeclaredQuery {
-                name: "stock",
-                parameters: &["item"],
-                sql: "SELECT item, available, version FROM stock WHERE item = :item
-                      UNION ALL
-                      SELECT item, available, version FROM stock WHERE :item IS NULL
-                      ORDER BY item",
-            },
-            DeclaredQuery {
-                name: "reservations",
-                parameters: &["item"],
-                sql: "SELECT key, task, item, quantity FROM reservation WHERE item = :item
-                      UNION ALL
-                      SELECT key, task, item, quantity FROM reservation WHERE :item IS NULL
-                      ORDER BY key",
-            },
-            DeclaredQuery { name: "total", parameters: &[], sql: "SELECT total FROM total" },
-        ]
-    }
-}
-
+             INSERT INTO total VALUES (0);";
 /// Adds to an item's stock, and makes the item where there is none: item, delta.
 pub const ADJUST: &str = "INSERT INTO stock (item, available, version) VALUES (?1, ?2, 1)
  ON CONFLICT (item) DO UPDATE
@@ -108,11 +124,11 @@ fn reserve(
         .query_row([item], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     let Some((available, version)) = stock else {
-        return Ok(Applied::Rejected { reason: "unknown_item", result: None });
+        return Ok(Applied::Rejected { reason: "unknown_item".into(), result: None });
     };
-    let rejected = |reason| {
+    let rejected = |reason: &'static str| {
         let result = Some(json!({"available": available, "version": version}));
-        Ok(Applied::Rejected { reason, result })
+        Ok(Applied::Rejected { reason: reason.into(), result })
     };
     if version != expected_version {
         return rejected("stale_version");
@@ -128,12 +144,14 @@ fn reserve(
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::Connection;
+
     use super::*;
     use crate::receiver::testing::event;
 
     fn tables() -> Connection {
         let tables = Connection::open_in_memory().expect("memory");
-        Inventory.create(&tables).expect("schema");
+        tables.execute_batch(TABLES).expect("schema");
         tables
     }
 
@@ -171,7 +189,10 @@ mod tests {
             let data = json!({"task": "t", "quantity": quantity, "expected_version": version});
             apply(&tables, sequence, "stock.reserved", &data.to_string()).expect("judged")
         };
-        let rejected = |reason, result| Applied::Rejected { reason, result };
+        let rejected = |reason: &'static str, result| {
+            let reason = reason.into();
+            Applied::Rejected { reason, result }
+        };
         assert_eq!(reserve(0, 1, 0), rejected("unknown_item", None));
         apply(&tables, 1, "stock.adjusted", r#"{"delta":5}"#).expect("adjusted");
         let now = Some(json!({"available": 5, "version": 1}));

@@ -8,6 +8,7 @@ pub mod choose;
 pub mod config;
 pub mod copy;
 pub mod decide;
+pub mod declared;
 pub mod download;
 pub mod inventory;
 pub mod offer;

@@ -152,7 +152,7 @@ impl Offers {
     /// Asks whether somebody else has made it meanwhile.
     async fn still(&self, wanted: Wanted) -> Result<bool, Status> {
         let source = Source::connect(&self.publisher, &self.kind.log).await?;
-        let listed = source.list(self.kind.projection).await?;
+        let listed = source.list(&self.kind.projection).await?;
         let ours = listed.iter().filter(|listed| {
             listed.projection_version == self.kind.projection_version
                 && listed.schema_digest == self.kind.digest
@@ -171,7 +171,7 @@ impl Offers {
         pb::Snapshot {
             log: self.kind.log.clone(),
             cursor: Some(wire::cursor_message(&made.cursor)),
-            projection: self.kind.projection.to_owned(),
+            projection: self.kind.projection.clone(),
             projection_version: Some(self.kind.projection_version),
             schema_digest: Bytes::copy_from_slice(&self.kind.digest),
             size_bytes: Some(made.size as i64),

@@ -86,8 +86,8 @@ pub fn parameters(
     let field = |name: &str| format!("parameters.{name}");
     let mut checked = Vec::with_capacity(given.len());
     for (name, value) in given {
-        if !query.parameters.contains(&name.as_str()) {
-            let declared = match query.parameters {
+        if !query.parameters.iter().any(|declared| *declared == name) {
+            let declared = match &*query.parameters {
                 [] => "this query has none".to_owned(),
                 names => format!("this query has: {}", names.join(", ")),
             };
@@ -126,8 +126,8 @@ pub fn query(
 ) -> rusqlite::Result<Rows> {
     let snapshot = connection.unchecked_transaction()?;
     let sequence = cursor::read(&snapshot, log)?.map_or(-1, |cursor| cursor.sequence);
-    let mut statement = snapshot.prepare_cached(query.sql)?;
-    for name in query.parameters {
+    let mut statement = snapshot.prepare_cached(&query.sql)?;
+    for name in &*query.parameters {
         bind(&mut statement, &format!(":{name}"), &rusqlite::types::Value::Null)?;
     }
     for (name, value) in parameters {
@@ -188,12 +188,17 @@ mod tests {
 
     use super::*;
 
-    const QUERY: DeclaredQuery = DeclaredQuery {
-        name: "numbers",
-        parameters: &["least"],
-        sql: "WITH RECURSIVE n (n) AS (SELECT coalesce(:least, 0) UNION ALL SELECT n + 1 FROM n LIMIT 1001)
-              SELECT n FROM n",
-    };
+    fn numbers() -> DeclaredQuery {
+        DeclaredQuery {
+            name: "numbers".into(),
+            parameters: vec!["least".into()].into(),
+            sql: "WITH RECURSIVE n (n) AS
+                      (SELECT coalesce(:least, 0) UNION ALL SELECT n + 1 FROM n LIMIT 1001)
+                  SELECT n FROM n"
+                .into(),
+            ..DeclaredQuery::default()
+        }
+    }
 
     fn number(value: f64) -> prost_types::Struct {
         let value = prost_types::Value { kind: Some(Kind::NumberValue(value)) };
@@ -205,8 +210,8 @@ mod tests {
         let tables = Connection::open_in_memory().expect("memory");
         tables.execute_batch(crate::receiver::store::SCHEMA).expect("schema");
         for (given, first) in [(None, 0.0), (Some(number(7.0)), 7.0), (None, 0.0)] {
-            let parameters = parameters(&QUERY, given).expect("declared");
-            let found = query(&tables, "main", &QUERY, &parameters).expect("valid SQL");
+            let parameters = parameters(&numbers(), given).expect("declared");
+            let found = query(&tables, "main", &numbers(), &parameters).expect("valid SQL");
             assert_eq!((found.rows.len(), found.sequence, found.truncated), (1_000, -1, true));
             assert_eq!(found.rows[0].fields["n"].kind, Some(Kind::NumberValue(first)));
         }
@@ -216,7 +221,7 @@ mod tests {
     fn undeclared_parameters_are_refused() {
         let mut given = number(1.0);
         given.fields.insert("most".to_owned(), prost_types::Value { kind: None });
-        let refusal = parameters(&QUERY, Some(given)).expect_err("undeclared");
+        let refusal = parameters(&numbers(), Some(given)).expect_err("undeclared");
         assert_eq!(refusal.fields[0].0, "parameters.most");
         assert!(refusal.message.contains("least"));
     }

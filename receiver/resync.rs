@@ -243,10 +243,10 @@ impl Resync {
         let said = |status: tonic::Status| format!("the publisher said: {}", retry::said(&status));
         let source = Source::connect(&self.publisher, &self.kind.log).await.map_err(said)?;
         let extent = source.extent().await.map_err(said)?;
-        let listed = source.list(self.kind.projection).await.map_err(said)?;
+        let listed = source.list(&self.kind.projection).await.map_err(said)?;
         let ours = self.board.status().borrow().cursor;
         let wanted = Wanted {
-            projection: self.kind.projection,
+            projection: &self.kind.projection,
             projection_version: self.kind.projection_version,
             schema_digest: &self.kind.digest,
             refused: &self.memory.refused,

@@ -41,7 +41,7 @@ const CLOSING: Duration = Duration::from_millis(4_500);
 /// [`Failure`]: the database cannot be used, or the server failed.
 pub async fn run(
     settings: Settings,
-    projection: Box<dyn Projection>,
+    projection: Arc<dyn Projection>,
     listener: TcpListener,
 ) -> Result<(), Failure> {
     let Settings {
@@ -74,7 +74,7 @@ pub async fn run(
     let (order_resync, resyncs) = mpsc::channel(1);
     let (order_snapshot, snapshots) = mpsc::channel(1);
 
-    let mut shown = service::routes(&board, &log, &name, &db, projection.as_ref(), ending.clone());
+    let mut shown = service::routes(&board, &log, &name, &db, &projection, ending.clone());
     let admin = Admin { name: name.clone(), board: board.clone(), order_resync, order_snapshot };
     shown.routes.add_service(admin.service());
     let writer = Writer::new(store, committed, projection);

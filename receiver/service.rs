@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, service::RoutesBuilder};
 
 use super::{
-    projection::{DeclaredQuery, Projection},
+    projection::Projection,
     readers::{self, Readers},
     status::{self, Board, State},
     store::{baseline, ledger},
@@ -45,7 +45,7 @@ pub fn routes(
     log: &str,
     name: &str,
     db: &Path,
-    projection: &dyn Projection,
+    projection: &Arc<dyn Projection>,
     ending: CancellationToken,
 ) -> process::Service {
     let service = Service {
@@ -53,9 +53,7 @@ pub fn routes(
         readers: Readers::new(db.to_owned()),
         log: log.to_owned(),
         name: name.to_owned(),
-        projection: projection.name(),
-        projection_version: projection.version(),
-        queries: projection.queries(),
+        projection: projection.clone(),
         ending: ending.clone(),
     };
     let mut routes = RoutesBuilder::default();
@@ -72,9 +70,7 @@ struct Service {
     readers: Readers,
     log: String,
     name: String,
-    projection: &'static str,
-    projection_version: i64,
-    queries: &'static [DeclaredQuery],
+    projection: Arc<dyn Projection>,
     ending: CancellationToken,
 }
 
@@ -175,8 +171,9 @@ impl ReceiverService for Service {
         request: Request<pb::QueryRequest>,
     ) -> Result<Response<pb::QueryResponse>, Status> {
         let pb::QueryRequest { name, parameters, min_sequence } = request.into_inner();
-        let query = self.queries.iter().find(|query| query.name == name).ok_or_else(|| {
-            let declared: Vec<_> = self.queries.iter().map(|query| query.name).collect();
+        let queries = self.projection.queries();
+        let query = queries.iter().find(|query| query.name == name).ok_or_else(|| {
+            let declared: Vec<_> = queries.iter().map(|query| &*query.name).collect();
             let declared = declared.join(", ");
             Refusal::new(
                 Reason::NotFound,
@@ -192,10 +189,10 @@ impl ReceiverService for Service {
                 }
             }
         }
-        let log = self.log.clone();
+        let (log, query) = (self.log.clone(), query.clone());
         let found = self
             .readers
-            .read(move |tables| readers::query(tables, &log, query, &parameters))
+            .read(move |tables| readers::query(tables, &log, &query, &parameters))
             .await?;
         Ok(Response::new(pb::QueryResponse {
             rows: found.rows,
@@ -258,8 +255,8 @@ impl Service {
             lag_events: now.lag_events(),
             lag_seconds: now.lag_seconds,
             failure: now.failure().map(failure),
-            projection: self.projection.to_owned(),
-            projection_version: Some(self.projection_version),
+            projection: self.projection.name().to_owned(),
+            projection_version: Some(self.projection.version()),
             connect_attempts: Some(now.connect_attempts.into()),
             commits: Some(now.commits),
             outcomes: outcomes.map(|(outcome, n)| (outcome.as_str().to_owned(), n)).collect(),
@@ -284,6 +281,8 @@ fn failure(failure: &status::Failure) -> pb::Failure {
         subject: text(|event| &event.subject),
         attempts: failure.attempts.map(i64::from),
         next_attempt_time: failure.next_attempt.map(wire::timestamp),
+        statement: failure.statement.clone().unwrap_or_default(),
+        class: failure.class.unwrap_or_default().to_owned(),
     }
 }
 

@@ -69,6 +69,10 @@ pub struct Failure {
     pub attempts: Option<u32>,
     /// When it will be tried again; none: not by itself.
     pub next_attempt: Option<Time>,
+    /// The statement or rule of the projection at fault, where there is one.
+    pub statement: Option<String>,
+    /// A word for what is wrong with the event, where it is the event.
+    pub class: Option<&'static str>,
 }
 
 /// Why a receiver goes on from other content than it has, and how far that is.

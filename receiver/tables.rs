@@ -1,33 +1,62 @@
-//! The tables as a projection reaches them: the connection, and the statements that its
-//! events have in common, prepared once for a group of them.
+//! The tables as a projection reaches them: the connection, the statements that its
+//! events have in common, prepared once for a group of them, and what it emits.
 
 use std::{
     cell::RefCell,
     ops::{Deref, DerefMut},
 };
 
+use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection};
+
+use crate::proto::event::{DataKind, Time};
 
 /// A connection inside the receiver's transaction.
 pub struct Tables<'c> {
     connection: &'c Connection,
     /// Those that are not in use, each with its text.
-    ready: RefCell<Vec<(&'static str, CachedStatement<'c>)>>,
+    ready: RefCell<Vec<(&'c str, CachedStatement<'c>)>>,
+    emitted: RefCell<Vec<FollowUp>>,
+}
+
+/// An event that follows from the one that is applied. Written to `counterfoil_outbox` in
+/// its transaction, and forwarded from there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowUp {
+    /// Names this kind of follow-up within the projection; part of the key that is derived
+    /// for it, so it stays the same from one version to the next.
+    pub name: String,
+    /// What happened.
+    pub event_type: String,
+    /// What it happened to.
+    pub subject: String,
+    /// Media type; empty: the one of `kind`.
+    pub content_type: String,
+    /// How to read `data`.
+    pub kind: DataKind,
+    /// The payload.
+    pub data: Bytes,
+    /// When it happened, for people.
+    pub time: Option<Time>,
+    /// Lets the other publisher forget the key one day.
+    pub first_attempt_time: Option<Time>,
+    /// Accept only at this version of the subject.
+    pub expected_version: Option<i64>,
 }
 
 impl<'c> Tables<'c> {
     /// The tables behind a connection.
     pub fn of(connection: &'c Connection) -> Self {
-        Tables { connection, ready: RefCell::default() }
+        Tables { connection, ready: RefCell::default(), emitted: RefCell::default() }
     }
 
     /// A prepared statement. Found by where its text stands and not by what it says, since
     /// the connection's own look-up (`prepare_cached`) takes a noticeable part of a small
-    /// statement's time; hence `sql` is best a constant.
+    /// statement's time; hence `sql` is best a constant, or a field of the projection.
     ///
     /// # Errors
     /// Whatever SQLite says to its text.
-    pub fn statement(&self, sql: &'static str) -> rusqlite::Result<Statement<'_, 'c>> {
+    pub fn statement(&self, sql: &'c str) -> rusqlite::Result<Statement<'_, 'c>> {
         let mut ready = self.ready.borrow_mut();
         let known = ready.iter().position(|(text, _)| std::ptr::eq(*text, sql));
         let statement = match known {
@@ -35,6 +64,17 @@ impl<'c> Tables<'c> {
             None => self.connection.prepare_cached(sql)?,
         };
         Ok(Statement { tables: self, sql, statement: Some(statement) })
+    }
+
+    /// Lets an event follow from the one that is applied. Several of one name are told apart
+    /// by their order.
+    pub fn emit(&self, follow_up: FollowUp) {
+        self.emitted.borrow_mut().push(follow_up);
+    }
+
+    /// What the last event has emitted, in its order.
+    pub(super) fn take_emitted(&self) -> Vec<FollowUp> {
+        self.emitted.take()
     }
 }
 
@@ -49,7 +89,7 @@ impl Deref for Tables<'_> {
 /// A statement in use; dropped, it is ready for the next event.
 pub struct Statement<'t, 'c> {
     tables: &'t Tables<'c>,
-    sql: &'static str,
+    sql: &'c str,
     /// Always there until it is dropped.
     statement: Option<CachedStatement<'c>>,
 }

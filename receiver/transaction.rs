@@ -7,7 +7,7 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use super::{
     decide::{Decision, Known, Step, decide},
-    projection::{Applied, Fault, Projection},
+    projection::{Applied, Fault, Projection, Why},
     store::{
         Store, baseline, cursor,
         ledger::{self, KEY_CONFLICT, Rows},
@@ -52,9 +52,9 @@ pub enum Failed {
 /// Why an event could not be applied.
 #[derive(Debug)]
 pub enum EventFault {
-    /// The payload is not what its type requires; says which field and why.
-    Payload(String),
-    /// A statement failed that concerns this event alone.
+    /// The projection could not judge it.
+    Projection(Fault),
+    /// A statement of the receiver's own failed that concerns this event alone.
     Statement(rusqlite::Error),
     /// The projection panicked: the connection has to be replaced.
     Panicked,
@@ -80,7 +80,10 @@ pub fn commit(
         .map_err(Failed::Store)?;
     let committed =
         apply_all(store, &transaction, projection, from, steps).map_err(|why| match why {
-            EventFault::Statement(error) if trouble::judge(&error) != Trouble::Statement => {
+            EventFault::Statement(error)
+            | EventFault::Projection(Fault { why: Why::Sql(error), .. })
+                if trouble::judge(&error) != Trouble::Statement =>
+            {
                 Failed::Store(error)
             }
             why => Failed::Event(why),
@@ -189,13 +192,11 @@ impl Group<'_> {
         let Group { store, projection, tables, .. } = self;
         let changes = tables.total_changes();
         let run = AssertUnwindSafe(|| projection.apply(tables, event));
-        let applied =
-            store.guard.during(|| catch_unwind(run)).map_err(|_| EventFault::Panicked)?.map_err(
-                |fault| match fault {
-                    Fault::Payload(wrong) => EventFault::Payload(wrong),
-                    Fault::Sql(error) => EventFault::Statement(error),
-                },
-            )?;
+        let applied = store
+            .guard
+            .during(|| catch_unwind(run))
+            .map_err(|_| EventFault::Panicked)?
+            .map_err(EventFault::Projection)?;
         if tables.is_autocommit() {
             return Err(EventFault::Misbehaved("the projection ended the transaction"));
         }
@@ -214,7 +215,7 @@ impl Group<'_> {
             Applied::Ignored => (Outcome::Ignored, None, None),
             Applied::Rejected { reason, result } => (Outcome::Rejected, Some(reason), result),
         };
-        let result = result.map(|value| value.to_string());
+        let (reason, result) = (reason.as_deref(), result.map(|value| value.to_string()));
         let (log, sequence) = (&store.log, event.sequence);
         ledger::conclude(tables, log, sequence, outcome, reason, result.as_deref())
             .map_err(EventFault::Statement)?;
@@ -235,10 +236,30 @@ impl Group<'_> {
 }
 
 impl EventFault {
+    /// The statement or rule of the projection at fault.
+    pub fn statement(&self) -> Option<String> {
+        match self {
+            EventFault::Projection(fault) => fault.place.clone(),
+            _ => None,
+        }
+    }
+
+    /// A word for what is wrong with the event.
+    pub fn class(&self) -> Option<&'static str> {
+        match self {
+            EventFault::Projection(fault) => Some(fault.class()),
+            // The projection's constraints that are checked last, with the commit.
+            EventFault::Statement(_) => Some("CONSTRAINT"),
+            EventFault::Panicked => Some("PANIC"),
+            EventFault::Misbehaved(_) => Some("SQL"),
+            EventFault::Conflict | EventFault::Lost => None,
+        }
+    }
+
     /// In words, for people who are not on this machine.
     pub fn said(&self) -> String {
         match self {
-            EventFault::Payload(wrong) => wrong.clone(),
+            EventFault::Projection(fault) => fault.to_string(),
             EventFault::Statement(error) => trouble::said(error),
             EventFault::Panicked => "the projection panicked".to_owned(),
             EventFault::Misbehaved(what) => (*what).to_owned(),

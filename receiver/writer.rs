@@ -2,7 +2,10 @@
 //! connection that is replaced when it is not to be trusted any more. Decides
 //! nothing about trying again.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rusqlite::{Transaction, TransactionBehavior, ffi};
 
@@ -25,7 +28,7 @@ use crate::proto::{chain::Cursor, crash, event::Sequence};
 pub struct Writer {
     /// None between a failed COMMIT, or a panic, and the next open.
     store: Option<Store>,
-    projection: Box<dyn Projection>,
+    projection: Arc<dyn Projection>,
     db: PathBuf,
     log: String,
     committed: Option<Cursor>,
@@ -54,7 +57,7 @@ pub enum Failed {
 
 impl Writer {
     /// Takes over an opened store that has committed up to `committed`.
-    pub fn new(store: Store, committed: Option<Cursor>, projection: Box<dyn Projection>) -> Self {
+    pub fn new(store: Store, committed: Option<Cursor>, projection: Arc<dyn Projection>) -> Self {
         let (db, log) = (store.db().to_owned(), store.log.clone());
         Writer { store: Some(store), projection, db, log, committed, unsure: None, perhaps: None }
     }

@@ -13,6 +13,7 @@ mod tables;
 use std::{
     io::{self, IsTerminal as _},
     process::ExitCode,
+    sync::Arc,
     thread,
 };
 
@@ -179,7 +180,7 @@ async fn base(
     Ok(Base::Snapshot { path, projection, at })
 }
 
-fn projection(moment: &Moment) -> Option<Box<dyn Projection>> {
+fn projection(moment: &Moment) -> Option<Arc<dyn Projection>> {
     projections::named(&moment.projection)
         .filter(|known| known.version() == moment.projection_version)
 }

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use counterfoil::{
@@ -52,14 +53,14 @@ pub enum Base {
         /// Where.
         path: PathBuf,
         /// What.
-        projection: Box<dyn Projection>,
+        projection: Arc<dyn Projection>,
     },
     /// A snapshot.
     Snapshot {
         /// The snapshot itself.
         path: PathBuf,
         /// What.
-        projection: Box<dyn Projection>,
+        projection: Arc<dyn Projection>,
         /// Where it is said to be.
         at: Sequence,
     },
@@ -69,7 +70,7 @@ pub enum Base {
 pub struct Scratch {
     store: Store,
     /// What makes it.
-    pub projection: Box<dyn Projection>,
+    pub projection: Arc<dyn Projection>,
     cursor: Option<Cursor>,
 }
 

@@ -1,6 +1,6 @@
 //! The apply thread against a database in a file.
 
-use std::{path::PathBuf, sync::atomic::AtomicU32};
+use std::{borrow::Cow, path::PathBuf, sync::atomic::AtomicU32};
 
 use rusqlite::Connection;
 
@@ -10,7 +10,7 @@ use crate::{
     receiver::{
         decide::place,
         inventory::Inventory,
-        projection::{Applied, DeclaredQuery, Fault, Projection, Tables},
+        projection::{Applied, DeclaredQuery, Fault, Migration, Projection, Tables},
         status::State as Shown,
         store::{self, baseline::Baseline, cursor, lock},
         testing::{adjustments, cursor_after, event},
@@ -54,7 +54,7 @@ impl Bench {
         let streams = Arc::new(Streams::default());
         let ending = CancellationToken::new();
         let _inside = runtime.enter();
-        let writer = Writer::new(store, None, Box::new(projection));
+        let writer = Writer::new(store, None, Arc::new(projection));
         let apply = Apply::new(writer, board.clone(), streams.clone(), 3, keep, ending.clone());
         let (work, queue) = mpsc::channel(8);
         let thread = Some(std::thread::spawn(move || apply.run(queue)));
@@ -467,7 +467,7 @@ struct Mischief {
 }
 
 impl Projection for Mischief {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "mischief"
     }
 
@@ -475,11 +475,12 @@ impl Projection for Mischief {
         1
     }
 
-    fn create(&self, tables: &Connection) -> rusqlite::Result<()> {
-        tables.execute_batch("CREATE TABLE mine (n INTEGER NOT NULL CHECK (n < 10)) STRICT")
+    fn migrations(&self) -> &[Migration] {
+        const TABLE: &str = "CREATE TABLE mine (n INTEGER NOT NULL CHECK (n < 10)) STRICT";
+        &[Migration { sql: Cow::Borrowed(TABLE) }]
     }
 
-    fn apply(&self, tables: &Tables<'_>, event: &Event) -> Result<Applied, Fault> {
+    fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
         let write = |n: i64| tables.execute("INSERT INTO mine VALUES (?1)", [n]);
         match event.intent.event_type.as_str() {
             "write" => drop(write(event.sequence)?),
@@ -488,7 +489,7 @@ impl Projection for Mischief {
             "touch-the-ledger" => tables.execute_batch("DELETE FROM counterfoil_ledger")?,
             "write-and-reject" => {
                 write(event.sequence)?;
-                return Ok(Applied::Rejected { reason: "no", result: None });
+                return Ok(Applied::Rejected { reason: "no".into(), result: None });
             }
             "panic-once" => {
                 write(event.sequence)?;
@@ -501,7 +502,7 @@ impl Projection for Mischief {
         Ok(Applied::Done(None))
     }
 
-    fn queries(&self) -> &'static [DeclaredQuery] {
+    fn queries(&self) -> &[DeclaredQuery] {
         &[]
     }
 }

@@ -216,7 +216,7 @@ impl Pair {
         let directory = tempfile::tempdir().expect("temporary directory");
         let db = directory.path().join("test.db");
         let opened = store::open(&db, "main", &Inventory);
-        let mut writer = Writer::new(opened.expect("opened"), None, Box::new(Inventory));
+        let mut writer = Writer::new(opened.expect("opened"), None, Arc::new(Inventory));
         let start = Cursor::beginning(log_id());
         let (steps, _) = place(start, before.to_vec(), &cursor_after(before)).expect("fits");
         writer.attempt(&steps).expect("committed");

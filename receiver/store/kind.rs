@@ -14,7 +14,7 @@ pub struct Kind {
     /// The log.
     pub log: String,
     /// The projection's name.
-    pub projection: &'static str,
+    pub projection: String,
     /// The projection's version.
     pub projection_version: i64,
     /// SHA-256 of what is declared: of each table, index, view and trigger, in the order
@@ -31,11 +31,13 @@ impl Kind {
     pub fn of(log: &str, projection: &dyn Projection) -> rusqlite::Result<Self> {
         let empty = Connection::open_in_memory()?;
         empty.execute_batch(SCHEMA)?;
-        projection.create(&empty)?;
+        for step in projection.migrations() {
+            empty.execute_batch(&step.sql)?;
+        }
         let declared = objects(&empty)?;
         Ok(Kind {
             log: log.to_owned(),
-            projection: projection.name(),
+            projection: projection.name().to_owned(),
             projection_version: projection.version(),
             digest: digest(&declared),
             declared,

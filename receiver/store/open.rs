@@ -193,7 +193,9 @@ fn create(
         transaction
             .execute("INSERT INTO counterfoil_meta VALUES (?1, ?2)", params![name, value])?;
     }
-    projection.create(&transaction)?;
+    for step in projection.migrations() {
+        transaction.execute_batch(&step.sql)?;
+    }
     transaction.commit()?;
     Ok(())
 }

@@ -135,7 +135,7 @@ fn examine(
     if let Some(foreign) = kind.foreign_in(&database)? {
         return Ok(Err(format!("it has a {foreign} that this version does not declare")));
     }
-    let (projection, version) = (kind.projection, kind.projection_version);
+    let (projection, version) = (&kind.projection, kind.projection_version);
     match open::check_contents(&database, &kind.log, projection, version) {
         Ok(()) => {}
         Err(OpenError::Sql(error)) => return Err(error),
