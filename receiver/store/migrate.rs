@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::{LEDGER, SCHEMA_VERSION};
+use super::{LEDGER, OUTBOX, SCHEMA_VERSION};
 
 /// Format 1 had the log's name in the ledger's keys.
 const SET_ASIDE_1: &str = "
@@ -14,6 +14,9 @@ INSERT INTO counterfoil_ledger
 SELECT log, sequence, key, fingerprint, outcome, reason, result, applied_at
 FROM counterfoil_ledger_1 ORDER BY sequence;
 DROP TABLE counterfoil_ledger_1;";
+
+/// What format 2 did not have.
+const ADDED_BY_3: [&str; 1] = [OUTBOX];
 
 /// Brings a database of an earlier format to [`SCHEMA_VERSION`].
 ///
@@ -26,9 +29,14 @@ pub(super) fn migrate(connection: &Connection) -> rusqlite::Result<()> {
     }
     tracing::info!(from = version, to = SCHEMA_VERSION, "the database gets this version's tables");
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
-    transaction.execute_batch(SET_ASIDE_1)?;
-    transaction.execute_batch(LEDGER)?;
-    transaction.execute_batch(COPY_FROM_1)?;
+    if version < 2 {
+        transaction.execute_batch(SET_ASIDE_1)?;
+        transaction.execute_batch(LEDGER)?;
+        transaction.execute_batch(COPY_FROM_1)?;
+    }
+    for tables in ADDED_BY_3 {
+        transaction.execute_batch(tables)?;
+    }
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()
 }

@@ -11,6 +11,7 @@ pub mod ledger;
 pub mod lock;
 mod migrate;
 mod open;
+pub mod outbox;
 pub mod prune;
 pub mod recover;
 pub mod replace;
@@ -25,11 +26,14 @@ pub use kind::Kind;
 pub use open::{OpenError, is_receivers, make_empty, open, open_for_reading, reopen};
 
 /// The version of the receiver's own tables, in SQLite's `user_version`.
-const SCHEMA_VERSION: i32 = 2;
+const SCHEMA_VERSION: i32 = 3;
 /// The table of what was done.
 const LEDGER: &str = include_str!("ledger.sql");
+/// The table of follow-up events.
+const OUTBOX: &str = include_str!("outbox.sql");
 /// All of the receiver's own tables.
-pub const SCHEMA: &str = concat!(include_str!("schema.sql"), include_str!("ledger.sql"));
+pub const SCHEMA: &str =
+    concat!(include_str!("schema.sql"), include_str!("ledger.sql"), include_str!("outbox.sql"));
 
 /// The connection that writes. One thread owns it.
 pub struct Store {

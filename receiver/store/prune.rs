@@ -1,9 +1,10 @@
-//! Takes the oldest rows out of the ledger, a few in one transaction, and keeps in the
-//! same transaction what proves the rest. Which rows may go others decide.
+//! Takes the oldest rows out of the ledger, a few in one transaction, with what their events
+//! have let follow, and keeps in the same transaction what proves the rest. Which rows may
+//! go others decide.
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use super::{Store, baseline::Baseline};
+use super::{Store, baseline::Baseline, outbox};
 use crate::proto::{
     chain::link,
     crash,
@@ -54,6 +55,7 @@ pub fn prune(store: &Store, bound: Bound) -> Result<Option<Baseline>, Failed> {
     transaction
         .prepare_cached("DELETE FROM counterfoil_ledger WHERE log = ?1 AND sequence < ?2")?
         .execute(params![store.log, after.from])?;
+    outbox::prune(&transaction, after.from)?;
     after.write(&transaction)?;
     crash::point(crash::RECEIVER_BEFORE_PRUNE_COMMIT);
     transaction.commit().map_err(Failed::Unknown)?;

@@ -73,7 +73,7 @@ fn every_table_is_strict() {
 #[test]
 fn what_is_not_ours_is_refused_and_left_alone() {
     let changes = [
-        ("PRAGMA user_version = 3", "newer"),
+        ("PRAGMA user_version = 4", "newer"),
         ("PRAGMA application_id = 7", "another application"),
         ("UPDATE counterfoil_meta SET value = 'other' WHERE name = 'projection'", "other"),
         ("UPDATE counterfoil_meta SET value = '9' WHERE name = 'projection_version'", "9"),
@@ -223,7 +223,8 @@ fn an_earlier_format_is_brought_to_this_one() {
     drop(opened(&db));
     let old = Connection::open(&db).expect("opened");
     old.execute_batch(
-        "DROP TABLE counterfoil_ledger;
+        "DROP TABLE counterfoil_outbox;
+         DROP TABLE counterfoil_ledger;
          CREATE TABLE counterfoil_ledger (
              log TEXT NOT NULL, sequence INTEGER NOT NULL CHECK (sequence >= 0),
              key TEXT NOT NULL, fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32),
@@ -256,4 +257,18 @@ fn an_earlier_format_is_brought_to_this_one() {
             .expect("countable");
         assert_eq!(tables, 2, "the table and its index");
     }
+}
+
+/// What format 2 has left gets what it lacks, word for word as a new database has it.
+#[test]
+fn format_2_gets_the_tables_that_it_lacks() {
+    let (_directory, db) = directory();
+    drop(opened(&db));
+    let old = Connection::open(&db).expect("opened");
+    old.execute_batch("DROP TABLE counterfoil_outbox; PRAGMA user_version = 2;")
+        .expect("as format 2 was");
+    drop(old);
+    let tables = opened(&db).connection;
+    let kind = Kind::of("main", &Inventory).expect("declared");
+    assert!(kind.stands_in(&tables).expect("readable"));
 }
