@@ -10,6 +10,7 @@ use super::{
     projection::{Applied, Fault, Projection, Why},
     store::{
         Store, baseline, cursor,
+        guard::Mode,
         ledger::{self, KEY_CONFLICT, Rows},
         trouble::{self, Trouble},
     },
@@ -194,7 +195,7 @@ impl Group<'_> {
         let run = AssertUnwindSafe(|| projection.apply(tables, event));
         let applied = store
             .guard
-            .during(|| catch_unwind(run))
+            .during(Mode::Handler, || catch_unwind(run))
             .map_err(|_| EventFault::Panicked)?
             .map_err(EventFault::Projection)?;
         if tables.is_autocommit() {

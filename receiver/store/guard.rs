@@ -1,106 +1,106 @@
-//! Keeps a projection inside the receiver's transaction: while it runs, the
-//! connection refuses transaction control, ATTACH, PRAGMA, and any touch of
-//! `counterfoil_*`. Guards against mistakes, not against malice.
+//! Keeps what is not the receiver's own code to what it may do with the connection: a
+//! projection's handlers, its migrations, its queries. Guards against mistakes, not against
+//! malice.
+
+pub mod functions;
+mod rules;
 
 use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU8, Ordering},
 };
 
 use rusqlite::{
     Connection,
-    hooks::{AuthAction, AuthContext, Authorization},
+    hooks::{AuthContext, Authorization},
 };
 
-/// Whether a projection is running. The authorizer is set once and asks this:
-/// setting it anew would throw away every prepared statement.
+/// Whose statements are prepared and run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mode {
+    /// The receiver's own: everything is allowed.
+    Own,
+    /// A step that makes or changes the projection's tables.
+    Migration,
+    /// What is done with an event: rows of the projection's tables are read and written, and
+    /// the same event gives the same rows each time.
+    Handler,
+    /// What callers may ask: nothing is written.
+    Query,
+}
+
+/// Who is running. The authorizer is set once and asks this: setting it anew would throw
+/// away every prepared statement.
 #[derive(Debug, Clone)]
-pub struct Guard(Arc<AtomicBool>);
+pub struct Guard(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    /// A [`Mode`].
+    mode: AtomicU8,
+    /// What was refused last, in words.
+    refused: Mutex<Option<String>>,
+}
 
 impl Guard {
-    /// Puts the authorizer on a connection.
-    pub(super) fn on(connection: &mut Connection) -> rusqlite::Result<Self> {
-        let guard = Guard(Arc::default());
-        let asked = guard.0.clone();
+    /// Puts it on a connection, which is the receiver's own until [`Guard::during`].
+    ///
+    /// # Errors
+    /// Whatever SQLite says.
+    pub fn on(connection: &mut Connection) -> rusqlite::Result<Self> {
+        // SQLite declares these like tables when they are first used, which no mode but the
+        // receiver's own may do.
+        for module in rules::READABLE_MODULES {
+            connection.prepare(&format!("SELECT 1 FROM {module}('[]')"))?;
+        }
+        let state =
+            Arc::new(State { mode: AtomicU8::new(Mode::Own as u8), refused: Mutex::default() });
+        let asked = state.clone();
         connection.authorizer(Some(move |context: AuthContext<'_>| {
-            if asked.load(Ordering::Relaxed) && !allowed(&context.action) {
-                Authorization::Deny
-            } else {
-                Authorization::Allow
+            match rules::refusal(asked.mode(), &context) {
+                None => Authorization::Allow,
+                Some(what) => {
+                    asked.note(what);
+                    Authorization::Deny
+                }
             }
         }))?;
-        Ok(guard)
+        Ok(Guard(state))
     }
 
-    /// Runs a projection's code, unwinding included.
-    pub fn during<T>(&self, projection: impl FnOnce() -> T) -> T {
-        struct Running<'a>(&'a AtomicBool);
+    /// Runs what is not the receiver's own code, unwinding included.
+    pub fn during<T>(&self, mode: Mode, run: impl FnOnce() -> T) -> T {
+        struct Running<'a>(&'a State);
         impl Drop for Running<'_> {
             fn drop(&mut self) {
-                self.0.store(false, Ordering::Relaxed);
+                self.0.mode.store(Mode::Own as u8, Ordering::Relaxed);
             }
         }
-        self.0.store(true, Ordering::Relaxed);
+        self.0.mode.store(mode as u8, Ordering::Relaxed);
         let _running = Running(&self.0);
-        projection()
+        run()
+    }
+
+    /// What was refused since this was asked last, if anything, in words that go after "may
+    /// not use": `ATTACH`, `the function random()`, `a write to counterfoil_ledger`.
+    pub fn take_refused(&self) -> Option<String> {
+        self.0.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// What a projection may do. Pure.
-fn allowed(action: &AuthAction<'_>) -> bool {
-    match action {
-        AuthAction::Transaction { .. }
-        | AuthAction::Savepoint { .. }
-        | AuthAction::Attach { .. }
-        | AuthAction::Detach { .. }
-        | AuthAction::Pragma { .. }
-        | AuthAction::Unknown { .. } => false,
-        AuthAction::Insert { table_name }
-        | AuthAction::Delete { table_name }
-        | AuthAction::Update { table_name, .. }
-        | AuthAction::Read { table_name, .. }
-        | AuthAction::CreateTable { table_name }
-        | AuthAction::DropTable { table_name }
-        | AuthAction::AlterTable { table_name, .. }
-        | AuthAction::CreateIndex { table_name, .. }
-        | AuthAction::DropIndex { table_name, .. }
-        | AuthAction::CreateTrigger { table_name, .. }
-        | AuthAction::CreateTempTrigger { table_name, .. } => {
-            !table_name.starts_with("counterfoil_")
-        }
-        _ => true,
+impl State {
+    fn mode(&self) -> Mode {
+        [Mode::Own, Mode::Migration, Mode::Handler, Mode::Query]
+            .into_iter()
+            .find(|mode| *mode as u8 == self.mode.load(Ordering::Relaxed))
+            .unwrap_or(Mode::Query)
+    }
+
+    fn note(&self, what: String) {
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_projection_keeps_to_its_own_tables() {
-        let mut tables = Connection::open_in_memory().expect("memory");
-        tables
-            .execute_batch("CREATE TABLE counterfoil_meta (a); CREATE TABLE mine (a); BEGIN")
-            .expect("plain SQL");
-        let guard = Guard::on(&mut tables).expect("authorizer");
-        let refused = [
-            "COMMIT",
-            "ROLLBACK",
-            "SAVEPOINT s",
-            "ATTACH ':memory:' AS other",
-            "PRAGMA synchronous = OFF",
-            "INSERT INTO counterfoil_meta VALUES (1)",
-            "UPDATE counterfoil_meta SET a = 2",
-            "DELETE FROM counterfoil_meta",
-            "INSERT INTO mine SELECT a FROM counterfoil_meta",
-            "DROP TABLE counterfoil_meta",
-        ];
-        for sql in refused {
-            guard.during(|| tables.execute_batch(sql)).expect_err(sql);
-        }
-        guard.during(|| tables.execute_batch("INSERT INTO mine VALUES (1)")).expect("its own");
-        tables
-            .execute_batch("INSERT INTO counterfoil_meta VALUES (1); COMMIT")
-            .expect("ours again");
-    }
-}
+mod tests;

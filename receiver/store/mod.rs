@@ -5,7 +5,7 @@ pub mod baseline;
 mod checkpoint;
 pub mod cursor;
 pub mod descent;
-mod guard;
+pub mod guard;
 mod kind;
 pub mod ledger;
 pub mod lock;

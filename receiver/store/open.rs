@@ -7,7 +7,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig, par
 
 use super::{
     SCHEMA, SCHEMA_VERSION, Store, checkpoint,
-    guard::Guard,
+    guard::{Guard, Mode},
     lock, migrate,
     trouble::{self, Trouble},
 };
@@ -81,19 +81,19 @@ fn open_across(
     // Closing must not checkpoint by itself: after a failed sync that does harm.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let fresh = examine(&connection)?;
+    let guard = Guard::on(&mut connection)?;
     configure(&connection)?;
     if barrier {
         cross_barrier(&connection)?;
     }
     if fresh {
-        create(&mut connection, log, projection)?;
+        create(&mut connection, &guard, log, projection)?;
     } else {
         migrate::migrate(&connection)?;
     }
     lock::sync_directory(db)?;
     check_contents(&connection, log, projection.name(), projection.version())?;
     connection.set_prepared_statement_cache_capacity(64);
-    let guard = Guard::on(&mut connection)?;
     let wal = checkpoint::Wal::watch(&mut connection, db)?;
     Ok(Store { connection, guard, log: log.to_owned(), db: db.to_owned(), wal })
 }
@@ -178,6 +178,7 @@ fn cross_barrier(connection: &Connection) -> Result<(), OpenError> {
 
 fn create(
     connection: &mut Connection,
+    guard: &Guard,
     log: &str,
     projection: &dyn Projection,
 ) -> Result<(), OpenError> {
@@ -194,7 +195,7 @@ fn create(
             .execute("INSERT INTO counterfoil_meta VALUES (?1, ?2)", params![name, value])?;
     }
     for step in projection.migrations() {
-        transaction.execute_batch(&step.sql)?;
+        guard.during(Mode::Migration, || transaction.execute_batch(&step.sql))?;
     }
     transaction.commit()?;
     Ok(())
@@ -206,7 +207,8 @@ fn create(
 /// [`OpenError`].
 pub fn make_empty(file: &Path, log: &str, projection: &dyn Projection) -> Result<(), OpenError> {
     let mut connection = Connection::open(file)?;
-    create(&mut connection, log, projection)?;
+    let guard = Guard::on(&mut connection)?;
+    create(&mut connection, &guard, log, projection)?;
     connection.close().map_err(|(_, error)| error)?;
     std::fs::File::open(file)?.sync_all()?;
     Ok(())
