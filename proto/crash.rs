@@ -58,6 +58,11 @@ pub const RECEIVER_AFTER_CHECKPOINT: &str = "receiver-after-checkpoint";
 pub const RECEIVER_BEFORE_PRUNE_COMMIT: &str = "receiver-before-prune-commit";
 /// That transaction is committed; nobody has been told.
 pub const RECEIVER_AFTER_PRUNE_COMMIT: &str = "receiver-after-prune-commit";
+/// The tables are those of a later version of the projection, in a transaction that is not
+/// committed.
+pub const RECEIVER_BEFORE_MIGRATION_COMMIT: &str = "receiver-before-migration-commit";
+/// That transaction is committed; nothing has been applied or served.
+pub const RECEIVER_AFTER_MIGRATION_COMMIT: &str = "receiver-after-migration-commit";
 
 /// A copy of the database stands beside it, not yet synced.
 pub const RECEIVER_SNAPSHOT_COPIED: &str = "receiver-snapshot-copied";
@@ -123,6 +128,10 @@ pub const RECEIVER: [&str; 4] =
 
 /// Those that a receiver passes only while it prunes its ledger.
 pub const RECEIVER_PRUNING: [&str; 2] = [RECEIVER_BEFORE_PRUNE_COMMIT, RECEIVER_AFTER_PRUNE_COMMIT];
+
+/// Those that a receiver passes only while it migrates its database.
+pub const RECEIVER_MIGRATION: [&str; 2] =
+    [RECEIVER_BEFORE_MIGRATION_COMMIT, RECEIVER_AFTER_MIGRATION_COMMIT];
 
 /// All that are passed while a receiver makes a snapshot and uploads it.
 pub const RECEIVER_SNAPSHOT: [&str; 5] = [

@@ -7,6 +7,7 @@ pub mod apply;
 pub mod choose;
 pub mod config;
 pub mod copy;
+pub mod current;
 pub mod decide;
 pub mod declared;
 pub mod download;

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, transport::Endpoint};
 
 use super::{
+    current::Current,
     replay::{SILENCE, within},
     retry::{self, Verdict, judge},
     snapshot::{self, Made, MakeError},
@@ -54,7 +55,7 @@ pub struct Offers {
     /// The database.
     pub db: PathBuf,
     /// What it is.
-    pub kind: Arc<Kind>,
+    pub current: Current,
     /// What is due, and where the newest one is written to.
     pub board: Arc<Board>,
     /// One this often, whatever is due.
@@ -127,11 +128,12 @@ impl Offers {
 
     /// Makes a snapshot and uploads it; none: it is not wanted any more.
     async fn produce(&self, wanted: Wanted) -> Result<Option<pb::Snapshot>, Status> {
-        if wanted != Wanted::Anyway && !self.still(wanted).await? {
+        let kind = self.current.kind();
+        if wanted != Wanted::Anyway && !self.still(wanted, &kind).await? {
             return Ok(None);
         }
-        let (db, kind) = (self.db.clone(), self.kind.clone());
-        let made = tokio::task::spawn_blocking(move || snapshot::make(&db, &kind)).await;
+        let (db, made_as) = (self.db.clone(), kind.clone());
+        let made = tokio::task::spawn_blocking(move || snapshot::make(&db, &made_as)).await;
         let made = made.map_err(|error| unmade(&error))?.map_err(|error| match error {
             MakeError::Unfit(_) => Refusal::new(Reason::WrongState, error.to_string()).into(),
             MakeError::Copy(error) => unmade(&error),
@@ -139,7 +141,7 @@ impl Offers {
         let Some(made) = made else {
             return Err(Refusal::new(Reason::WrongState, "nothing is applied yet").into());
         };
-        let snapshot = self.describe(&made);
+        let snapshot = self.describe(&made, &kind);
         self.upload(&made, &snapshot).await?;
         crash::point(crash::RECEIVER_SNAPSHOT_STORED);
         let (sequence, bytes) = (made.cursor.sequence, made.size);
@@ -150,12 +152,12 @@ impl Offers {
     }
 
     /// Asks whether somebody else has made it meanwhile.
-    async fn still(&self, wanted: Wanted) -> Result<bool, Status> {
-        let source = Source::connect(&self.publisher, &self.kind.log).await?;
-        let listed = source.list(&self.kind.projection).await?;
+    async fn still(&self, wanted: Wanted, kind: &Kind) -> Result<bool, Status> {
+        let source = Source::connect(&self.publisher, &kind.log).await?;
+        let listed = source.list(&kind.projection).await?;
         let ours = listed.iter().filter(|listed| {
-            listed.projection_version == self.kind.projection_version
-                && listed.schema_digest == self.kind.digest
+            listed.projection_version == kind.projection_version
+                && listed.schema_digest == kind.digest
         });
         let newest = ours.map(|listed| listed.cursor.sequence).max().unwrap_or(-1);
         self.board.note(|status| status.snapshot_sequence = Some(newest));
@@ -167,13 +169,13 @@ impl Offers {
         })
     }
 
-    fn describe(&self, made: &Made) -> pb::Snapshot {
+    fn describe(&self, made: &Made, kind: &Kind) -> pb::Snapshot {
         pb::Snapshot {
-            log: self.kind.log.clone(),
+            log: kind.log.clone(),
             cursor: Some(wire::cursor_message(&made.cursor)),
-            projection: self.kind.projection.clone(),
-            projection_version: Some(self.kind.projection_version),
-            schema_digest: Bytes::copy_from_slice(&self.kind.digest),
+            projection: kind.projection.clone(),
+            projection_version: Some(kind.projection_version),
+            schema_digest: Bytes::copy_from_slice(&kind.digest),
             size_bytes: Some(made.size as i64),
             sha256: Bytes::copy_from_slice(&made.sha256),
             receiver: self.name.clone(),
@@ -221,7 +223,7 @@ impl Offers {
         snapshot: &pb::Snapshot,
         offset: &mut u64,
     ) -> Result<(), Status> {
-        let source = Source::connect(&self.publisher, &self.kind.log).await?;
+        let source = Source::connect(&self.publisher, &snapshot.log).await?;
         let mut client = source.snapshots();
         let request = pb::OfferSnapshotRequest { snapshot: Some(snapshot.clone()) };
         let offered = within(DEADLINE, client.offer_snapshot(request)).await?.into_inner();

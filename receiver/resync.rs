@@ -21,6 +21,7 @@ use tonic::transport::Endpoint;
 use super::{
     apply::{Install, STORE_CHANGED, STORE_FAILED, Work},
     choose::{self, Listed, Standing, Wanted, standing},
+    current::Current,
     download::{self, Broken},
     replay::{Left, Replay},
     retry,
@@ -46,7 +47,7 @@ pub struct Resync {
     /// The database.
     pub db: PathBuf,
     /// What has to fit.
-    pub kind: Arc<Kind>,
+    pub current: Current,
     /// Only on order.
     pub asks: bool,
     /// Where the state is written to.
@@ -241,14 +242,15 @@ impl Resync {
 
     async fn try_attempt(&mut self, failure: &Failure, ordered: bool) -> Result<(), Stuck> {
         let said = |status: tonic::Status| format!("the publisher said: {}", retry::said(&status));
-        let source = Source::connect(&self.publisher, &self.kind.log).await.map_err(said)?;
+        let kind = self.current.kind();
+        let source = Source::connect(&self.publisher, &kind.log).await.map_err(said)?;
         let extent = source.extent().await.map_err(said)?;
-        let listed = source.list(&self.kind.projection).await.map_err(said)?;
+        let listed = source.list(&kind.projection).await.map_err(said)?;
         let ours = self.board.status().borrow().cursor;
         let wanted = Wanted {
-            projection: &self.kind.projection,
-            projection_version: self.kind.projection_version,
-            schema_digest: &self.kind.digest,
+            projection: &kind.projection,
+            projection_version: kind.projection_version,
+            schema_digest: &kind.digest,
             refused: &self.memory.refused,
         };
         let newest = choose::newest(&listed, &wanted, &extent.lineage).cloned();
@@ -287,7 +289,7 @@ impl Resync {
     /// Whether a file goes on from what the database has. A log that was put back to an
     /// older copy has the same name, and other events behind it.
     async fn prove(&mut self, file: &Path, ours: Cursor, brings: Sequence) -> Result<(), Stuck> {
-        let (staged, log) = (file.to_owned(), self.kind.log.clone());
+        let (staged, log) = (file.to_owned(), self.current.kind().log.clone());
         let found = tokio::task::spawn_blocking(move || staged::descent(&staged, &log, &ours))
             .await
             .map_err(|error| error.to_string())?
@@ -337,7 +339,7 @@ impl Resync {
             broken => broken.to_string(),
         })?;
         self.say(failure, &format!("Installing the snapshot at sequence {sequence}."), false);
-        let (kind, checked, cursor) = (self.kind.clone(), file.clone(), *cursor);
+        let (kind, checked, cursor) = (self.current.kind(), file.clone(), *cursor);
         let fit =
             tokio::task::spawn_blocking(move || staged::check(&checked, &kind, Some(&cursor)))
                 .await
@@ -398,7 +400,8 @@ impl Resync {
 
     /// There is nothing to go on from.
     fn none(&self, extent: &Extent, listed: usize) -> String {
-        let Kind { projection, projection_version, .. } = &*self.kind;
+        let kind = self.current.kind();
+        let Kind { projection, projection_version, .. } = &*kind;
         let others = match listed {
             0 => String::new(),
             n => format!(" (of {n} that it lists, none fits this version and log)"),

@@ -23,7 +23,7 @@ use super::{
     resync::{self, Resync},
     service, snapshot,
     status::Board,
-    store::{self, Kind, OpenError, baseline, cursor, lock, trouble::Trouble},
+    store::{self, OpenError, baseline, cursor, lock, trouble::Trouble},
     writer::Writer,
 };
 use crate::{
@@ -57,8 +57,6 @@ pub async fn run(
     lock::refuse_halted(&db)?;
     snapshot::sweep(&db);
     resync::sweep(&db);
-    let kind = Kind::of(&log, projection.as_ref()).map_err(|e| refused(&db, e.into()))?;
-    let kind = Arc::new(kind);
     let store = store::open(&db, &log, projection.as_ref()).map_err(|e| refused(&db, e))?;
     let committed = cursor::read(&store.connection, &log).map_err(|e| refused(&db, e.into()))?;
 
@@ -74,10 +72,11 @@ pub async fn run(
     let (order_resync, resyncs) = mpsc::channel(1);
     let (order_snapshot, snapshots) = mpsc::channel(1);
 
-    let mut shown = service::routes(&board, &log, &name, &db, &projection, ending.clone());
+    let writer = Writer::new(store, committed, projection);
+    let current = writer.current().clone();
+    let mut shown = service::routes(&board, &log, &name, &db, &current, ending.clone());
     let admin = Admin { name: name.clone(), board: board.clone(), order_resync, order_snapshot };
     shown.routes.add_service(admin.service());
-    let writer = Writer::new(store, committed, projection);
     let apply = Apply::new(
         writer,
         board.clone(),
@@ -96,7 +95,7 @@ pub async fn run(
     let resync = Resync {
         publisher: publisher.clone(),
         db: db.clone(),
-        kind: kind.clone(),
+        current: current.clone(),
         asks: resync == ResyncPolicy::Ask,
         board: board.clone(),
         work: work.clone(),
@@ -108,7 +107,7 @@ pub async fn run(
         publisher: publisher.clone(),
         name: name.clone(),
         db: db.clone(),
-        kind,
+        current,
         board: board.clone(),
         every: snapshot_every,
         orders: snapshots,

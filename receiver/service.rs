@@ -12,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, service::RoutesBuilder};
 
 use super::{
-    projection::Projection,
+    current::Current,
+    projection::{DeclaredQuery, Projection},
     readers::{self, Readers},
     status::{self, Board, State},
-    store::{baseline, ledger},
+    store::{baseline, contents, ledger},
 };
 use crate::{
     process,
@@ -45,7 +46,7 @@ pub fn routes(
     log: &str,
     name: &str,
     db: &Path,
-    projection: &Arc<dyn Projection>,
+    current: &Current,
     ending: CancellationToken,
 ) -> process::Service {
     let service = Service {
@@ -53,7 +54,7 @@ pub fn routes(
         readers: Readers::new(db.to_owned()),
         log: log.to_owned(),
         name: name.to_owned(),
-        projection: projection.clone(),
+        current: current.clone(),
         ending: ending.clone(),
     };
     let mut routes = RoutesBuilder::default();
@@ -70,7 +71,7 @@ struct Service {
     readers: Readers,
     log: String,
     name: String,
-    projection: Arc<dyn Projection>,
+    current: Current,
     ending: CancellationToken,
 }
 
@@ -171,16 +172,8 @@ impl ReceiverService for Service {
         request: Request<pb::QueryRequest>,
     ) -> Result<Response<pb::QueryResponse>, Status> {
         let pb::QueryRequest { name, parameters, min_sequence } = request.into_inner();
-        let queries = self.projection.queries();
-        let query = queries.iter().find(|query| query.name == name).ok_or_else(|| {
-            let declared: Vec<_> = queries.iter().map(|query| &*query.name).collect();
-            let declared = declared.join(", ");
-            Refusal::new(
-                Reason::NotFound,
-                format!("there is no query {name:?}; the projection declares: {declared}"),
-            )
-        })?;
-        let parameters = readers::parameters(query, parameters)?;
+        let asked = declared(&*self.current.projection(), &name)?.clone();
+        readers::parameters(&asked, parameters.clone())?;
         if let Some(sequence) = min_sequence {
             match timeout(QUERY_PATIENCE, self.applied(sequence)).await {
                 Ok(applied) => drop(applied?),
@@ -189,11 +182,26 @@ impl ReceiverService for Service {
                 }
             }
         }
-        let (log, query) = (self.log.clone(), query.clone());
-        let found = self
-            .readers
-            .read(move |tables| readers::query(tables, &log, &query, &parameters))
-            .await?;
+        let found = loop {
+            let mut serving = self.current.watch();
+            let projection = serving.borrow_and_update().projection.clone();
+            let query = declared(&*projection, &name)?.clone();
+            let parameters = readers::parameters(&query, parameters.clone())?;
+            let (log, version) = (self.log.clone(), projection.version().to_string());
+            let found = self.readers.read(move |tables| {
+                let found = readers::query(tables, &log, &query, &parameters);
+                // Versions only rise, so none has taken over before this was read either.
+                if contents::version(tables)? == version { found.map(Some) } else { Ok(None) }
+            });
+            match found.await? {
+                Some(found) => break found,
+                // A later version of the projection has just taken over: its query counts.
+                None => tokio::select! {
+                    _ = serving.changed() => {}
+                    () = self.ending.cancelled() => return Err(ending()),
+                },
+            }
+        };
         Ok(Response::new(pb::QueryResponse {
             rows: found.rows,
             sequence: Some(found.sequence),
@@ -244,6 +252,7 @@ impl Service {
             State::Resyncing => pb::ReceiverState::Resyncing,
         };
         let outcomes = Outcome::ALL.iter().zip(now.outcomes);
+        let projection = self.current.projection();
         pb::GetStatusResponse {
             receiver: self.name.clone(),
             log: self.log.clone(),
@@ -255,8 +264,8 @@ impl Service {
             lag_events: now.lag_events(),
             lag_seconds: now.lag_seconds,
             failure: now.failure().map(failure),
-            projection: self.projection.name().to_owned(),
-            projection_version: Some(self.projection.version()),
+            projection: projection.name().to_owned(),
+            projection_version: Some(projection.version()),
             connect_attempts: Some(now.connect_attempts.into()),
             commits: Some(now.commits),
             outcomes: outcomes.map(|(outcome, n)| (outcome.as_str().to_owned(), n)).collect(),
@@ -266,6 +275,19 @@ impl Service {
             headroom_events: now.headroom_events,
         }
     }
+}
+
+/// The query of a name.
+fn declared<'p>(projection: &'p dyn Projection, name: &str) -> Result<&'p DeclaredQuery, Refusal> {
+    let queries = projection.queries();
+    queries.iter().find(|query| query.name == name).ok_or_else(|| {
+        let declared: Vec<_> = queries.iter().map(|query| &*query.name).collect();
+        let declared = declared.join(", ");
+        Refusal::new(
+            Reason::NotFound,
+            format!("there is no query {name:?}; the projection declares: {declared}"),
+        )
+    })
 }
 
 fn failure(failure: &status::Failure) -> pb::Failure {

@@ -1,8 +1,11 @@
 //! Events and cursors for the unit tests of this half.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use uuid::Uuid;
 
+use super::projection::{Applied, DeclaredQuery, Fault, Migration, Projection, Tables, Upgrade};
 use crate::proto::{
     chain::Cursor,
     event::{DataKind, Event, Intent, Time, fingerprint},
@@ -45,4 +48,49 @@ pub fn cursor_after(events: &[Event]) -> Cursor {
     events.iter().fold(Cursor::beginning(log_id()), |cursor, event| {
         cursor.advance(&event.intent.fingerprint, &event.intent.key)
     })
+}
+
+/// A projection `steps` of which only the steps matter.
+#[derive(Debug, Clone)]
+pub struct Steps {
+    /// Its version.
+    pub version: i64,
+    /// How its tables come about.
+    pub migrations: Vec<Migration>,
+    /// What a database of an earlier version gets.
+    pub upgrade: Upgrade,
+}
+
+impl Steps {
+    /// Of this version, migrated by these steps.
+    pub fn new(version: i64, steps: &[&'static str]) -> Self {
+        let steps = steps.iter().map(|sql| Migration { sql: Cow::Borrowed(sql) });
+        Steps { version, migrations: steps.collect(), upgrade: Upgrade::Migrate }
+    }
+}
+
+impl Projection for Steps {
+    fn name(&self) -> &str {
+        "steps"
+    }
+
+    fn version(&self) -> i64 {
+        self.version
+    }
+
+    fn migrations(&self) -> &[Migration] {
+        &self.migrations
+    }
+
+    fn apply<'t>(&'t self, _: &Tables<'t>, _: &Event) -> Result<Applied, Fault> {
+        Ok(Applied::Ignored)
+    }
+
+    fn queries(&self) -> &[DeclaredQuery] {
+        &[]
+    }
+
+    fn upgrade(&self) -> Upgrade {
+        self.upgrade
+    }
 }

@@ -10,14 +10,15 @@ use std::{
 use rusqlite::{Transaction, TransactionBehavior, ffi};
 
 use super::{
+    current::{Current, Serving},
     decide::Step,
     projection::Projection,
     store::{
         self, OpenError, Store,
         baseline::{self, Baseline},
-        cursor, lock,
+        contents, cursor, lock,
         prune::{self, Bound},
-        replace,
+        replace, staged,
         trouble::{self, Trouble},
     },
     transaction::{self, Committed, EventFault},
@@ -28,7 +29,9 @@ use crate::proto::{chain::Cursor, crash, event::Sequence};
 pub struct Writer {
     /// None between a failed COMMIT, or a panic, and the next open.
     store: Option<Store>,
-    projection: Arc<dyn Projection>,
+    current: Current,
+    /// What takes over if a commit of unknown outcome has come through.
+    successor: Option<Serving>,
     db: PathBuf,
     log: String,
     committed: Option<Cursor>,
@@ -59,7 +62,22 @@ impl Writer {
     /// Takes over an opened store that has committed up to `committed`.
     pub fn new(store: Store, committed: Option<Cursor>, projection: Arc<dyn Projection>) -> Self {
         let (db, log) = (store.db().to_owned(), store.log.clone());
-        Writer { store: Some(store), projection, db, log, committed, unsure: None, perhaps: None }
+        let current = Current::new(projection, store.kind.clone());
+        Writer {
+            store: Some(store),
+            current,
+            successor: None,
+            db,
+            log,
+            committed,
+            unsure: None,
+            perhaps: None,
+        }
+    }
+
+    /// What fills the database, also once that has changed.
+    pub fn current(&self) -> &Current {
+        &self.current
     }
 
     /// What is committed.
@@ -80,7 +98,8 @@ impl Writer {
         }
         self.unsure = None;
         let from = self.committed.as_ref();
-        match transaction::commit(store, self.projection.as_ref(), from, steps) {
+        let projection = self.current.projection();
+        match transaction::commit(store, &*projection, from, steps) {
             Ok(group) => {
                 self.committed = group.cursor.or(self.committed);
                 Ok(group)
@@ -137,15 +156,61 @@ impl Writer {
             Some(staged) => staged,
             None => {
                 let _ = std::fs::remove_file(&empty); // an earlier attempt's
-                store::make_empty(&empty, &self.log, self.projection.as_ref()).map_err(failed)?;
+                let projection = self.current.projection();
+                store::make_empty(&empty, &self.log, &*projection).map_err(failed)?;
                 empty.as_path()
             }
         };
+        if !self.replace(staged, brings, go_on)? {
+            return Ok(false);
+        }
+        let _ = std::fs::remove_file(&empty);
+        crash::point(crash::RECEIVER_RESYNC_REOPENED);
+        Ok(true)
+    }
+
+    /// Whether a file that has been checked is of the version that fills the database now.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub fn is_of_ours(&self, staged: &Path) -> Result<bool, Failed> {
+        let found = staged::open_staged(staged).and_then(|file| contents::version(&file));
+        let ours = self.current.projection().version().to_string();
+        found.map(|found| found == ours).map_err(Failed::Store)
+    }
+
+    /// Puts a file that a later version of the projection has filled in the place of all
+    /// that the database holds, as [`Writer::install`] does; from then on it is that version
+    /// that goes on.
+    ///
+    /// # Errors
+    /// [`Failed`]. Then [`Writer::ready`] tells whether it came through.
+    pub fn take_over(
+        &mut self,
+        staged: &Path,
+        brings: Option<Cursor>,
+        successor: Serving,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<bool, Failed> {
+        self.ready()?;
+        self.successor = Some(successor);
+        self.replace(staged, brings, go_on)
+    }
+
+    /// The pages of a file in the place of the database's. On return the store is open
+    /// again, unless something that will pass is in the way.
+    fn replace(
+        &mut self,
+        staged: &Path,
+        brings: Option<Cursor>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<bool, Failed> {
         let Some(mut store) = self.store.take() else { return Err(Failed::Store(busy())) };
         match replace::replace(&mut store, staged, go_on) {
             Ok(true) => {}
             Ok(false) => {
                 self.store = Some(store);
+                self.successor = None;
                 return Ok(false);
             }
             Err(error) => {
@@ -154,8 +219,10 @@ impl Writer {
             }
         }
         (self.committed, self.unsure) = (brings, None);
+        if let Some(successor) = self.successor.take() {
+            self.current.replace(successor);
+        }
         drop(store);
-        let _ = std::fs::remove_file(&empty);
         // The commit was synced: an older reader need not be waited for.
         match self.open(store::reopen) {
             Ok(store) => self.store = Some(store),
@@ -164,7 +231,6 @@ impl Writer {
                 if matches!(trouble::judge(&error), Trouble::Busy | Trouble::Full) => {}
             Err(failed) => return Err(failed),
         }
-        crash::point(crash::RECEIVER_RESYNC_REOPENED);
         Ok(true)
     }
 
@@ -213,7 +279,7 @@ impl Writer {
     /// Opens the store again, with its barrier, and looks where the cursor is:
     /// after a COMMIT of unknown outcome, that is the answer.
     fn open(&mut self, open: Open) -> Result<Store, Failed> {
-        let store = open(&self.db, &self.log, self.projection.as_ref()).map_err(failed)?;
+        let store = self.open_by_whoever(open).map_err(failed)?;
         let found = cursor::read(&store.connection, &self.log).map_err(Failed::Store)?;
         if found != self.committed {
             match &self.unsure {
@@ -223,6 +289,22 @@ impl Writer {
             }
         }
         self.perhaps = None;
+        Ok(store)
+    }
+
+    /// By the projection that fills the database; or by its successor, if that has taken over
+    /// in a commit of unknown outcome.
+    fn open_by_whoever(&mut self, open: Open) -> Result<Store, OpenError> {
+        let ours = self.current.projection();
+        let store = match (open(&self.db, &self.log, &*ours), &self.successor) {
+            (Err(OpenError::Refused(_)), Some(successor)) => {
+                let store = open(&self.db, &self.log, &*successor.projection)?;
+                self.current.replace(successor.clone());
+                store
+            }
+            (opened, _) => opened?,
+        };
+        self.successor = None;
         Ok(store)
     }
 
@@ -299,7 +381,9 @@ fn failed(error: OpenError) -> Failed {
         OpenError::Sql(error) => Failed::Store(error),
         OpenError::Held => Failed::Store(busy()),
         OpenError::Io(error) => Failed::Disk(error),
-        OpenError::Refused(why) => Failed::Changed(why),
+        error @ (OpenError::Refused(_) | OpenError::Step { .. } | OpenError::Earlier(_)) => {
+            Failed::Changed(error.to_string())
+        }
     }
 }
 

@@ -62,7 +62,9 @@ pub fn compare(
     scratch: &Scratch,
 ) -> Result<(BTreeMap<String, u64>, Vec<String>), Stop> {
     let declared = Connection::open_in_memory()?;
-    scratch.projection.create(&declared)?;
+    for step in scratch.projection.migrations() {
+        declared.execute_batch(&step.sql)?;
+    }
     let mut compared = BTreeMap::new();
     for table in names(&declared)? {
         let rows = compare_table(&Table::declared(&declared, &table)?, moment, scratch)?;

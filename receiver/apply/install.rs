@@ -26,6 +26,11 @@ impl Apply {
     fn try_install(&mut self, install: &Install) -> Result<(), String> {
         self.writer.ready().map_err(|failed| self.failed(failed))?;
         let ours = self.writer.committed();
+        if let Some(staged) = &install.staged
+            && !self.writer.is_of_ours(staged).map_err(|failed| self.failed(failed))?
+        {
+            return Err("a later version of the projection has taken over meanwhile".to_owned());
+        }
         if !install.ordered {
             if ours != install.over {
                 return Err("the database has gone on meanwhile".to_owned());

@@ -76,7 +76,8 @@ mod tests {
 
     use super::*;
     use crate::receiver::{
-        inventory::Inventory, resync::Memory, status::Board, store::Kind, testing::log_id,
+        current::Current, inventory::Inventory, resync::Memory, status::Board, store::Kind,
+        testing::log_id,
     };
 
     /// Two are thrown away at the next wait: an order whose caller has gone, and one that
@@ -86,10 +87,11 @@ mod tests {
         let board = Arc::new(Board::new(Some(Cursor::beginning(log_id()))));
         let (work, _queue) = mpsc::channel(1);
         let (give, orders) = mpsc::channel(4);
+        let kind = Arc::new(Kind::of("main", &Inventory).expect("declared"));
         let mut resync = Resync {
             publisher: Endpoint::from_static("http://127.0.0.1:1"),
             db: PathBuf::from("none.db"),
-            kind: Arc::new(Kind::of("main", &Inventory).expect("declared")),
+            current: Current::new(Arc::new(Inventory), kind),
             asks: true,
             board: board.clone(),
             work,

@@ -5,8 +5,11 @@
 use rusqlite::Connection;
 use sha2::{Digest as _, Sha256};
 
-use super::SCHEMA;
-use crate::receiver::projection::Projection;
+use super::{
+    SCHEMA,
+    fit::{self, Digests},
+};
+use crate::receiver::projection::{Migration, Projection};
 
 /// What has to be the same in two databases of which one may stand in for the other.
 #[derive(Debug, Clone)]
@@ -21,6 +24,8 @@ pub struct Kind {
     /// they are made, type, name and SQL, each as be32 length and bytes.
     pub digest: [u8; 32],
     pub(super) declared: Vec<[String; 3]>,
+    /// What the projection is made of, part by part.
+    pub(super) parts: Digests,
 }
 
 impl Kind {
@@ -29,18 +34,14 @@ impl Kind {
     /// # Errors
     /// Whatever SQLite says to what the projection declares.
     pub fn of(log: &str, projection: &dyn Projection) -> rusqlite::Result<Self> {
-        let empty = Connection::open_in_memory()?;
-        empty.execute_batch(SCHEMA)?;
-        for step in projection.migrations() {
-            empty.execute_batch(&step.sql)?;
-        }
-        let declared = objects(&empty)?;
+        let declared = declared(projection.migrations())?;
         Ok(Kind {
             log: log.to_owned(),
             projection: projection.name().to_owned(),
             projection_version: projection.version(),
             digest: digest(&declared),
             declared,
+            parts: fit::digests(&projection.parts()),
         })
     }
 
@@ -49,8 +50,7 @@ impl Kind {
     /// # Errors
     /// Whatever SQLite says.
     pub fn stands_in(&self, database: &Connection) -> rusqlite::Result<bool> {
-        let found = objects(database)?;
-        Ok(self.declared.iter().all(|object| found.contains(object)))
+        contains(database, &self.declared)
     }
 
     /// What a database has that is not declared and would be run, or read as something that
@@ -70,6 +70,29 @@ impl Kind {
             format!("{kind} {name}")
         }))
     }
+}
+
+/// Whether what these steps make, and the receiver's own tables, stand in a database word
+/// for word.
+///
+/// # Errors
+/// Whatever SQLite says.
+pub(super) fn stand_in(database: &Connection, steps: &[Migration]) -> rusqlite::Result<bool> {
+    contains(database, &declared(steps)?)
+}
+
+fn contains(database: &Connection, declared: &[[String; 3]]) -> rusqlite::Result<bool> {
+    let found = objects(database)?;
+    Ok(declared.iter().all(|object| found.contains(object)))
+}
+
+fn declared(steps: &[Migration]) -> rusqlite::Result<Vec<[String; 3]>> {
+    let empty = Connection::open_in_memory()?;
+    empty.execute_batch(SCHEMA)?;
+    for step in steps {
+        empty.execute_batch(&step.sql)?;
+    }
+    objects(&empty)
 }
 
 fn objects(database: &Connection) -> rusqlite::Result<Vec<[String; 3]>> {

@@ -3,8 +3,10 @@
 
 pub mod baseline;
 mod checkpoint;
+pub mod contents;
 pub mod cursor;
 pub mod descent;
+pub mod fit;
 pub mod guard;
 mod kind;
 pub mod ledger;
@@ -18,7 +20,7 @@ pub mod replace;
 pub mod staged;
 pub mod trouble;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use rusqlite::Connection;
 
@@ -41,6 +43,8 @@ pub struct Store {
     pub connection: Connection,
     /// Keeps a projection from what is not its own.
     pub guard: guard::Guard,
+    /// What the database is.
+    pub kind: Arc<Kind>,
     /// The log that is applied.
     pub log: String,
     db: PathBuf,

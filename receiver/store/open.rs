@@ -1,13 +1,14 @@
 //! Opening the database: what it must be, the settings that the promises rest
 //! on, and the barrier.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig, params};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
 
 use super::{
-    SCHEMA, SCHEMA_VERSION, Store, checkpoint,
-    guard::{Guard, Mode},
+    Kind, SCHEMA, SCHEMA_VERSION, Store, checkpoint,
+    contents::{self, Contents},
+    guard::Guard,
     lock, migrate,
     trouble::{self, Trouble},
 };
@@ -43,6 +44,24 @@ pub enum OpenError {
     /// SQLite failed.
     #[error("{0}")]
     Sql(#[from] rusqlite::Error),
+    /// A step of the projection's tables failed; the database is as it was.
+    #[error("{place} failed: {said}; the database is as it was")]
+    Step {
+        /// Which one.
+        place: String,
+        /// Why, in words.
+        said: String,
+        /// What SQLite says.
+        error: rusqlite::Error,
+    },
+    /// An earlier version of the projection has filled it, and this one does not migrate
+    /// but rebuild. What is noted of the earlier one.
+    #[error(
+        "it was filled by version {} of projection {}, and this version is not migrated to but \
+         rebuilt",
+        .0.version, .0.name
+    )]
+    Earlier(Box<Contents>),
     /// The file system failed.
     #[error("{0}")]
     Io(#[from] std::io::Error),
@@ -87,15 +106,16 @@ fn open_across(
         cross_barrier(&connection)?;
     }
     if fresh {
-        create(&mut connection, &guard, log, projection)?;
+        create(&connection, &guard, log, projection)?;
     } else {
         migrate::migrate(&connection)?;
     }
     lock::sync_directory(db)?;
-    check_contents(&connection, log, projection.name(), projection.version())?;
+    contents::settle(&connection, &guard, log, projection)?;
+    let kind = Arc::new(Kind::of(log, projection)?);
     connection.set_prepared_statement_cache_capacity(64);
     let wal = checkpoint::Wal::watch(&mut connection, db)?;
-    Ok(Store { connection, guard, log: log.to_owned(), db: db.to_owned(), wal })
+    Ok(Store { connection, guard, kind, log: log.to_owned(), db: db.to_owned(), wal })
 }
 
 impl Store {
@@ -177,26 +197,18 @@ fn cross_barrier(connection: &Connection) -> Result<(), OpenError> {
 }
 
 fn create(
-    connection: &mut Connection,
+    connection: &Connection,
     guard: &Guard,
     log: &str,
     projection: &dyn Projection,
 ) -> Result<(), OpenError> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     transaction.execute_batch(SCHEMA)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
-    for (name, value) in [
-        ("log", log.to_owned()),
-        ("projection", projection.name().to_owned()),
-        ("projection_version", projection.version().to_string()),
-    ] {
-        transaction
-            .execute("INSERT INTO counterfoil_meta VALUES (?1, ?2)", params![name, value])?;
-    }
-    for step in projection.migrations() {
-        guard.during(Mode::Migration, || transaction.execute_batch(&step.sql))?;
-    }
+    transaction.execute("INSERT INTO counterfoil_meta VALUES ('log', ?1)", [log])?;
+    contents::run_steps(&transaction, guard, projection, 0)?;
+    contents::note(&transaction, projection)?;
     transaction.commit()?;
     Ok(())
 }
@@ -208,36 +220,9 @@ fn create(
 pub fn make_empty(file: &Path, log: &str, projection: &dyn Projection) -> Result<(), OpenError> {
     let mut connection = Connection::open(file)?;
     let guard = Guard::on(&mut connection)?;
-    create(&mut connection, &guard, log, projection)?;
+    create(&connection, &guard, log, projection)?;
     connection.close().map_err(|(_, error)| error)?;
     std::fs::File::open(file)?.sync_all()?;
-    Ok(())
-}
-
-/// The database has to have been filled from the same log by the same projection.
-pub(super) fn check_contents(
-    connection: &Connection,
-    log: &str,
-    projection: &str,
-    version: i64,
-) -> Result<(), OpenError> {
-    let expected = [
-        ("log", log.to_owned()),
-        ("projection", projection.to_owned()),
-        ("projection_version", version.to_string()),
-    ];
-    for (name, value) in expected {
-        let found: String = connection.query_row(
-            "SELECT value FROM counterfoil_meta WHERE name = ?1",
-            [name],
-            |row| row.get(0),
-        )?;
-        if found != value {
-            return Err(OpenError::Refused(format!(
-                "it was filled with {name} {found}, this receiver has {value}"
-            )));
-        }
-    }
     Ok(())
 }
 
@@ -260,9 +245,9 @@ impl OpenError {
     /// What it means for the store; none: it may not be used at all.
     pub fn trouble(&self) -> Option<Trouble> {
         match self {
-            OpenError::Refused(_) => None,
+            OpenError::Refused(_) | OpenError::Earlier(_) => None,
             OpenError::Held => Some(Trouble::Busy),
-            OpenError::Sql(error) => Some(trouble::judge(error)),
+            OpenError::Sql(error) | OpenError::Step { error, .. } => Some(trouble::judge(error)),
             OpenError::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
                 Some(Trouble::Full)
             }

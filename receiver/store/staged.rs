@@ -7,7 +7,7 @@ use std::{fmt, os::unix::ffi::OsStrExt as _, path::Path};
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
 use super::{
-    Kind, SCHEMA_VERSION, cursor,
+    Kind, SCHEMA_VERSION, contents, cursor,
     descent::{self, Descent},
     open::{self, OpenError},
     trouble,
@@ -135,11 +135,8 @@ fn examine(
     if let Some(foreign) = kind.foreign_in(&database)? {
         return Ok(Err(format!("it has a {foreign} that this version does not declare")));
     }
-    let (projection, version) = (&kind.projection, kind.projection_version);
-    match open::check_contents(&database, &kind.log, projection, version) {
-        Ok(()) => {}
-        Err(OpenError::Sql(error)) => return Err(error),
-        Err(error) => return Ok(Err(error.to_string())),
+    if let Some(unlike) = contents::unlike(&database, kind)? {
+        return Ok(Err(unlike));
     }
     let found = cursor::read(&database, &kind.log)?;
     if found.as_ref() != announced {
