@@ -53,6 +53,16 @@ pub enum Command {
         #[arg(long, env = "COUNTERFOIL_DB", default_value = "counterfoil.db")]
         db: PathBuf,
     },
+    /// Find what is wrong with a projection file, before a receiver runs it.
+    Check(CheckFlags),
+}
+
+/// What to check.
+#[derive(Debug, Args)]
+pub struct CheckFlags {
+    /// The projection file.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// The flags. Each may also stand in the environment, or in the file under its name with `_` for `-`.

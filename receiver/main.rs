@@ -7,6 +7,7 @@ use counterfoil::{
     process::{self, Failure, Threads},
     proto::crash,
     receiver::{
+        check,
         config::{Cli, Command, Flags},
         projections, run, store,
     },
@@ -24,10 +25,15 @@ fn main() -> ExitCode {
     crash::arm();
     let cli = Cli::parse();
     process::start_logging();
-    Failure::exit_code(match cli.command {
+    let ended = match cli.command {
         Some(Command::Recover { db }) => recover(&db),
+        Some(Command::Check(flags)) => match check::check(&flags) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         None => serve(cli.serve),
-    })
+    };
+    Failure::exit_code(ended)
 }
 
 fn serve(flags: Flags) -> Result<(), Failure> {

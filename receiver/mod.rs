@@ -4,6 +4,7 @@
 pub mod ack;
 pub mod admin;
 pub mod apply;
+pub mod check;
 pub mod choose;
 pub mod config;
 pub mod copy;

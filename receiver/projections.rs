@@ -1,11 +1,39 @@
-//! The projections that this program has, by name.
+//! Which projection a receiver has: one that this program brings along, by its name, or one
+//! that stands in a file, by its path.
 
-use std::sync::Arc;
+use std::{fmt, fs, path::Path, sync::Arc};
 
-use super::{inventory::Inventory, projection::Projection};
+use super::{
+    declared::{self, flaw::Flaw, spec::Spec},
+    inventory::Inventory,
+    projection::Projection,
+};
 
-/// All their names, for people.
+/// The names of those that this program has, for people.
 pub const NAMES: &str = "inventory";
+
+/// Why a projection cannot be had from a file.
+#[derive(Debug)]
+pub enum Unusable {
+    /// The file cannot be read. Says which, and why.
+    Unreadable(String),
+    /// It is wrong, in all these places.
+    Flawed(Vec<Flaw>),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unusable::Unreadable(why) => f.write_str(why),
+            Unusable::Flawed(flaws) => {
+                let count = flaws.len();
+                let flaws: Vec<String> = flaws.iter().map(Flaw::to_string).collect();
+                let word = if count == 1 { "flaw" } else { "flaws" };
+                write!(f, "the projection has {count} {word}:\n{}", flaws.join("\n"))
+            }
+        }
+    }
+}
 
 /// The projection of a name, if there is one.
 pub fn named(name: &str) -> Option<Arc<dyn Projection>> {
@@ -13,4 +41,15 @@ pub fn named(name: &str) -> Option<Arc<dyn Projection>> {
         "inventory" => Some(Arc::new(Inventory)),
         _ => None,
     }
+}
+
+/// What a file says, checked.
+///
+/// # Errors
+/// [`Unusable`].
+pub fn read(path: &Path) -> Result<Spec, Unusable> {
+    let shown = path.display().to_string();
+    let text = fs::read_to_string(path)
+        .map_err(|error| Unusable::Unreadable(format!("projection {shown}: {error}")))?;
+    declared::read(&shown, &text).map_err(Unusable::Flawed)
 }

@@ -1,0 +1,69 @@
+//! `[[query]]`: what callers may ask.
+
+use super::{Query, fields::Fields};
+use crate::{
+    proto::wire,
+    receiver::declared::{flaw::Flaws, text::Text},
+};
+
+pub(super) fn read(queries: &[Fields<'_>], flaws: &mut Flaws) -> Vec<Query> {
+    let mut read: Vec<Query> = Vec::new();
+    for fields in queries {
+        let query = one(fields, flaws);
+        let same = |other: &&Query| other.name == query.name && !query.name.is_empty();
+        if let Some(other) = read.iter().find(same) {
+            let message = format!("has the name of the query in line {}; take another", other.line);
+            flaws.add(query.line, query.place.clone(), message);
+        }
+        read.push(query);
+    }
+    read
+}
+
+fn one(fields: &Fields<'_>, flaws: &mut Flaws) -> Query {
+    let name = fields.needed("name", "the name that callers ask it by", flaws);
+    let place =
+        name.as_ref().map_or(fields.place().to_owned(), |name| format!("query[{}]", name.text));
+    let fields = fields.placed(place);
+    fields.only(&["name", "parameters", "sql", "description", "page_by"], flaws);
+    if let Some(name) = &name
+        && let Err(wrong) = wire::name(&name.text, "name")
+    {
+        flaws.add(name.line_at(0), fields.at("name"), wrong.message);
+    }
+    let parameters = fields.texts("parameters", false, flaws);
+    for (n, parameter) in parameters.iter().enumerate() {
+        let place = fields.at("parameters");
+        let written = parameter.text.as_str();
+        if let Some(bare) = written.strip_prefix(':') {
+            let message = format!("is {written:?}; write it here without the colon: {bare:?}");
+            flaws.add(parameter.line_at(0), place, message);
+        } else if !is_parameter(written) {
+            let message = format!("is {written:?}; letters, digits and '_' were expected");
+            flaws.add(parameter.line_at(0), place, message);
+        } else if parameters[..n].iter().any(|other| other.text == written) {
+            flaws.add(
+                parameter.line_at(0),
+                place,
+                format!("has {written:?} twice; once is enough"),
+            );
+        }
+    }
+    Query {
+        place: fields.place().to_owned(),
+        line: fields.line(),
+        name: name.unwrap_or_default().text,
+        parameters,
+        sql: fields.needed("sql", "one statement that reads", flaws).unwrap_or_default(),
+        description: fields
+            .text("description", flaws)
+            .map(|text: Text| text.text)
+            .unwrap_or_default(),
+        page_by: fields.texts("page_by", false, flaws),
+    }
+}
+
+fn is_parameter(text: &str) -> bool {
+    let within = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    !text.is_empty() && text.chars().all(within)
+}
