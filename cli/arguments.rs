@@ -35,6 +35,10 @@ pub enum Command {
     Snapshot(Snapshot),
     /// Give up what a receiver's database has, and go on from the publisher's newest snapshot
     Resync(Resync),
+    /// Set aside the event that a receiver cannot apply, and let it go on behind it
+    Skip(Skip),
+    /// Apply an event now that was set aside
+    ApplySkipped(ApplySkipped),
     /// Ask a service whether it is serving: exit code 0 if so, else 1
     Health(Health),
     /// Run the pair on example data, kill the receiver on the way, compare totals
@@ -144,6 +148,36 @@ pub struct Resync {
     /// The receiver's name, as confirmation
     #[arg(long, value_name = "NAME")]
     pub confirm: String,
+}
+
+/// Set aside the event that a receiver cannot apply, and let it go on behind it.
+///
+/// For a receiver that is RETRYING an event, or has HALTED on one; its status says which. The
+/// event is kept, and its effect can be made later: `counterfoil apply-skipped`.
+#[derive(Debug, Clone, Args)]
+pub struct Skip {
+    /// Which receiver.
+    #[command(flatten)]
+    pub target: Target,
+    /// The event's sequence
+    #[arg(value_name = "SEQUENCE", value_parser = clap::value_parser!(i64).range(0..))]
+    pub sequence: i64,
+    /// Why, for the ledger and the publisher
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+}
+
+/// Apply an event now that was set aside.
+///
+/// After all that is applied by then. Where it fails again, nothing has changed.
+#[derive(Debug, Clone, Args)]
+pub struct ApplySkipped {
+    /// Which receiver.
+    #[command(flatten)]
+    pub target: Target,
+    /// The event's sequence
+    #[arg(value_name = "SEQUENCE", value_parser = clap::value_parser!(i64).range(0..))]
+    pub sequence: i64,
 }
 
 /// Which receiver.

@@ -16,6 +16,7 @@ mod publish;
 mod receipt;
 mod remove_receiver;
 mod resync;
+mod skip;
 mod snapshot;
 mod snapshots;
 mod status;
@@ -44,6 +45,8 @@ async fn main() -> ExitCode {
         Command::RemoveReceiver(arguments) => remove_receiver::run(arguments).await,
         Command::Snapshot(arguments) => snapshot::run(arguments).await,
         Command::Resync(arguments) => resync::run(arguments).await,
+        Command::Skip(arguments) => skip::skip(arguments).await,
+        Command::ApplySkipped(arguments) => skip::apply_skipped(arguments).await,
         Command::Health(arguments) => health::run(arguments).await,
         Command::Verify(arguments) => verify::run(arguments).await,
         Command::Bench(arguments) => bench::run(arguments).await,

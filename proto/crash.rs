@@ -64,6 +64,15 @@ pub const RECEIVER_BEFORE_MIGRATION_COMMIT: &str = "receiver-before-migration-co
 /// That transaction is committed; nothing has been applied or served.
 pub const RECEIVER_AFTER_MIGRATION_COMMIT: &str = "receiver-after-migration-commit";
 
+/// An event is set aside, in a transaction that is not committed.
+pub const RECEIVER_BEFORE_SKIP_COMMIT: &str = "receiver-before-skip-commit";
+/// That transaction is committed; nobody has been told.
+pub const RECEIVER_AFTER_SKIP_COMMIT: &str = "receiver-after-skip-commit";
+/// The effect of an event that was set aside is made, in a transaction that is not committed.
+pub const RECEIVER_BEFORE_LATE_COMMIT: &str = "receiver-before-late-commit";
+/// That transaction is committed; nobody has been told.
+pub const RECEIVER_AFTER_LATE_COMMIT: &str = "receiver-after-late-commit";
+
 /// A copy of the database stands beside it, not yet synced.
 pub const RECEIVER_SNAPSHOT_COPIED: &str = "receiver-snapshot-copied";
 /// The copy is on stable storage and has its hash; nothing has been offered.
@@ -132,6 +141,14 @@ pub const RECEIVER_PRUNING: [&str; 2] = [RECEIVER_BEFORE_PRUNE_COMMIT, RECEIVER_
 /// Those that a receiver passes only while it migrates its database.
 pub const RECEIVER_MIGRATION: [&str; 2] =
     [RECEIVER_BEFORE_MIGRATION_COMMIT, RECEIVER_AFTER_MIGRATION_COMMIT];
+
+/// Those that a receiver passes only while an event is set aside, or applied later.
+pub const RECEIVER_SKIPPING: [&str; 4] = [
+    RECEIVER_BEFORE_SKIP_COMMIT,
+    RECEIVER_AFTER_SKIP_COMMIT,
+    RECEIVER_BEFORE_LATE_COMMIT,
+    RECEIVER_AFTER_LATE_COMMIT,
+];
 
 /// All that are passed while a receiver makes a snapshot and uploads it.
 pub const RECEIVER_SNAPSHOT: [&str; 5] = [

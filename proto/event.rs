@@ -17,7 +17,7 @@ pub type Fingerprint = [u8; 32];
 const TRACING_ATTRIBUTES: [&str; 2] = ["traceparent", "tracestate"];
 
 /// A point in time as protobuf states it. `nanos` is 0..1_000_000_000.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
     /// Seconds since the Unix epoch.
     pub seconds: i64,

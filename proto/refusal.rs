@@ -58,6 +58,8 @@ reasons! {
     LogSuspect = "LOG_SUSPECT" => FailedPrecondition;
     /// What was asked for does not fit what its object is doing now.
     WrongState = "WRONG_STATE" => FailedPrecondition;
+    /// An event that was set aside cannot be applied now either.
+    EventFailed = "EVENT_FAILED" => FailedPrecondition;
     /// The receiver has stopped and will not go on by itself.
     ReceiverHalted = "RECEIVER_HALTED" => FailedPrecondition;
     /// The subject has another version than the intent expects.
@@ -77,6 +79,8 @@ reasons! {
     /// There are as many open PublishStreams, or transfers of snapshots, as the publisher
     /// may have.
     StreamsFull = "STREAMS_FULL" => ResourceExhausted;
+    /// A query took longer than it may.
+    QueryTooLong = "QUERY_TOO_LONG" => ResourceExhausted;
     /// There is no log of that name.
     LogNotFound = "LOG_NOT_FOUND" => NotFound;
     /// What was asked for does not exist.

@@ -248,6 +248,15 @@ pub fn key(text: &str) -> Result<&str, Refusal> {
     Ok(text)
 }
 
+/// A person's reason, as requests carry it: what a ledger row can say.
+///
+/// # Errors
+/// INVALID_FIELD.
+pub fn reason(text: &str) -> Result<&str, Refusal> {
+    check_text(text, 1, MAX_REASON_BYTES).map_err(|wrong| Refusal::field("reason", wrong))?;
+    Ok(text)
+}
+
 fn or_default(content_type: String, kind: DataKind) -> String {
     if content_type.is_empty() { kind.default_content_type().to_owned() } else { content_type }
 }

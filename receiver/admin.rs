@@ -7,16 +7,21 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
 use super::{
+    apply::{Done, Order},
     offer, resync,
+    service::ledger_entry,
     status::{self, Board, Link, State},
+    store::ledger::KEY_CONFLICT,
 };
 use crate::proto::{
+    event::Sequence,
     limits::MAX_MESSAGE_BYTES,
     pb::{
         self,
         receiver_admin_service_server::{ReceiverAdminService, ReceiverAdminServiceServer},
     },
     refusal::{Reason, Refusal},
+    wire,
 };
 
 /// The reasons to halt that giving up what the database has can end.
@@ -29,6 +34,10 @@ pub struct Admin {
     pub name: String,
     /// What the receiver is doing.
     pub board: Arc<Board>,
+    /// The log that it follows.
+    pub log: String,
+    /// To the thread that applies.
+    pub order: mpsc::Sender<Order>,
     /// To the task that goes on from other content.
     pub order_resync: mpsc::Sender<resync::Order>,
     /// To the task that offers snapshots.
@@ -88,6 +97,53 @@ impl ReceiverAdminService for Admin {
             Status::with_details(status.code(), status.message(), details)
         })?;
         Ok(Response::new(pb::CreateSnapshotResponse { snapshot: Some(snapshot) }))
+    }
+
+    async fn skip_event(
+        &self,
+        request: Request<pb::SkipEventRequest>,
+    ) -> Result<Response<pb::SkipEventResponse>, Status> {
+        let request = request.into_inner();
+        let sequence = sequence(request.sequence)?;
+        let reason = wire::reason(&request.reason)?.to_owned();
+        if reason == KEY_CONFLICT {
+            return Err(Refusal::field("reason", "is a word that the ledger itself uses").into());
+        }
+        let entry = self.order(|done| Order::Skip { sequence, reason, done }).await?;
+        let entry = Some(ledger_entry(&self.log, entry));
+        Ok(Response::new(pb::SkipEventResponse { entry }))
+    }
+
+    async fn apply_skipped(
+        &self,
+        request: Request<pb::ApplySkippedRequest>,
+    ) -> Result<Response<pb::ApplySkippedResponse>, Status> {
+        let sequence = sequence(request.into_inner().sequence)?;
+        let late = self.order(|done| Order::ApplyLate { sequence, done }).await?;
+        let entry = Some(ledger_entry(&self.log, late.entry));
+        let applied_after = Some(late.after);
+        Ok(Response::new(pb::ApplySkippedResponse { entry, applied_after }))
+    }
+}
+
+impl Admin {
+    /// Has the thread that applies do something.
+    async fn order<T>(&self, order: impl FnOnce(Done<T>) -> Order) -> Result<T, Refusal> {
+        let ending = |_| Refusal::new(Reason::ShuttingDown, "the receiver is ending");
+        let (done, answer) = oneshot::channel();
+        self.order.send(order(done)).await.map_err(|_| ending(()))?;
+        answer.await.map_err(|_| ending(()))?
+    }
+}
+
+/// The sequence that a request names.
+fn sequence(stated: Option<Sequence>) -> Result<Sequence, Refusal> {
+    match stated {
+        Some(sequence) if sequence >= 0 => Ok(sequence),
+        Some(sequence) => {
+            Err(Refusal::field("sequence", format!("is {sequence}; it must be 0 or more")))
+        }
+        None => Err(Refusal::field("sequence", "is missing")),
     }
 }
 

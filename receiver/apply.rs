@@ -18,13 +18,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::pruning::Pruning;
+use self::{orders::Stuck, pruning::Pruning};
 use super::{
+    config::OnError,
     decide::{Misfit, Step},
     pruning::Keep,
     status::{Board, EventName, Failure},
-    store::trouble::{self, Trouble},
-    transaction::{Committed, EventFault},
+    store::{
+        skipped::Aside,
+        trouble::{self, Trouble},
+    },
+    transaction::{Committed, EventFault, Faulty},
     writer::{Failed, Writer},
 };
 use crate::proto::{
@@ -39,7 +43,7 @@ pub const STORE_FAILED: &str = "STORE_FAILED";
 /// The reason for a database that something else has changed.
 pub const STORE_CHANGED: &str = "STORE_CHANGED";
 /// The reason for an event that cannot be applied.
-const EVENT_FAILED: &str = "EVENT_FAILED";
+pub const EVENT_FAILED: &str = "EVENT_FAILED";
 /// The first delay before an event or a commit is tried again is at most this long.
 const RETRY_BASE: Duration = Duration::from_millis(200);
 /// Nothing has come for this long: time to look after the write-ahead log.
@@ -79,6 +83,17 @@ pub struct Install {
     pub ordered: bool,
 }
 
+/// How the apply thread is to go about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules {
+    /// Attempts at one event.
+    pub attempts: u32,
+    /// What happens once they are used up.
+    pub on_error: OnError,
+    /// Which ledger rows are kept.
+    pub keep: Keep,
+}
+
 /// What the apply thread shares with the stream's reader.
 #[derive(Debug, Default)]
 pub struct Streams {
@@ -93,13 +108,21 @@ pub struct Apply {
     writer: Writer,
     board: Arc<Board>,
     streams: Arc<Streams>,
-    /// Attempts at one event before the receiver halts.
+    /// Attempts at one event before the receiver halts, or sets it aside.
     attempts: u32,
+    on_error: OnError,
+    /// From people. Looked at between two transactions, and while it waits.
+    orders: mpsc::Receiver<Order>,
+    /// The event that it is trying again, or has halted on.
+    stuck: Option<Stuck>,
     ending: CancellationToken,
     /// For waiting with a bound.
     runtime: Handle,
     /// The stream that left something out; none of its frames is taken any more.
     refused: Option<u64>,
+    /// The stream that had frames thrown away after a halt: once that is over, there has to
+    /// be another one.
+    robbed: Option<u64>,
     /// Gaps in a row.
     gaps: u32,
     halted: bool,
@@ -108,6 +131,13 @@ pub struct Apply {
     /// The write-ahead log has been looked after since the last commit.
     idle: bool,
     pruning: Pruning,
+}
+
+/// What has come while the thread waited.
+enum Come {
+    Work(Option<Work>),
+    Order(Order),
+    Nothing,
 }
 
 /// The thread goes no further with what it has.
@@ -120,30 +150,32 @@ enum Stop {
 }
 
 impl Apply {
-    /// An apply thread to be run. Each event is attempted `attempts` times at
-    /// most, and ledger rows are kept as `keep` says. Called inside the runtime that the
-    /// thread may wait on.
+    /// An apply thread to be run. Called inside the runtime that the thread may wait on.
     pub fn new(
         writer: Writer,
         board: Arc<Board>,
         streams: Arc<Streams>,
-        attempts: u32,
-        keep: Keep,
+        rules: Rules,
+        orders: mpsc::Receiver<Order>,
         ending: CancellationToken,
     ) -> Self {
         Apply {
             writer,
             board,
             streams,
-            attempts,
+            attempts: rules.attempts,
+            on_error: rules.on_error,
+            orders,
+            stuck: None,
             ending,
             runtime: Handle::current(),
             refused: None,
+            robbed: None,
             gaps: 0,
             halted: false,
             latched: None,
             idle: false,
-            pruning: Pruning::new(keep),
+            pruning: Pruning::new(rules.keep),
         }
     }
 
@@ -170,6 +202,7 @@ impl Apply {
                     pending.clear();
                 }
                 self.prune_under_load();
+                self.carry_out_orders();
                 if self.halted {
                     pending.clear();
                 }
@@ -187,6 +220,8 @@ impl Apply {
         match asked {
             Work::Frame { .. } => {}
             Work::Resume(answer) => {
+                // Nothing of the new stream has come yet.
+                (self.refused, self.robbed) = (None, None);
                 self.look_at_ledger();
                 let _ = answer.send(self.writer.committed());
             }
@@ -205,18 +240,29 @@ impl Apply {
             if self.ending.is_cancelled() {
                 return None;
             }
-            if self.halted || (self.idle && !self.pruning.is_wanted()) {
-                return work.blocking_recv();
-            }
+            self.carry_out_orders();
             if let Ok(work) = work.try_recv() {
                 return Some(work);
             }
-            if self.prune_between_groups() {
+            let quiet = self.halted || (self.idle && !self.pruning.is_wanted());
+            if !quiet && self.prune_between_groups() {
                 continue;
             }
-            let soon = async { tokio::time::timeout(IDLE, work.recv()).await };
-            if let Ok(work) = self.runtime.block_on(soon) {
-                return work;
+            let orders = &mut self.orders;
+            let come = async {
+                tokio::select! {
+                    work = work.recv() => Come::Work(work),
+                    Some(order) = orders.recv() => Come::Order(order),
+                    () = tokio::time::sleep(IDLE), if !quiet => Come::Nothing,
+                }
+            };
+            match self.runtime.block_on(come) {
+                Come::Work(work) => return work,
+                Come::Order(order) => {
+                    self.carry_out(order);
+                    continue;
+                }
+                Come::Nothing => {}
             }
             if !self.prune_in_quiet() && !self.idle {
                 self.tidy();
@@ -231,7 +277,11 @@ impl Apply {
             asked => return Some(asked),
         };
         let outdated = stream != self.streams.newest.load(Ordering::Acquire);
-        if self.halted || outdated || self.refused == Some(stream) {
+        if outdated || self.refused == Some(stream) {
+            return None;
+        }
+        if self.halted {
+            self.robbed = Some(stream);
             return None;
         }
         match placed {
@@ -263,28 +313,43 @@ impl Apply {
         None
     }
 
-    /// Commits a group; if one of its events fails, all of it one by one, so
-    /// that only that event waits.
-    fn settle(&mut self, group: &[Step]) -> Result<(), Stop> {
-        match self.commit(group)? {
-            Ok(()) => Ok(()),
-            Err(_) if group.len() > 1 => {
-                group.chunks(1).try_for_each(|single| self.settle_single(single, None))
+    /// Commits a group; if one of its events fails, all before it, it alone, and then the
+    /// rest: the others pay a commit or two for it.
+    fn settle(&mut self, mut group: &[Step]) -> Result<(), Stop> {
+        while let Err(Faulty { at, why }) = self.commit(group)? {
+            match at {
+                _ if group.len() == 1 => return self.settle_single(&group[0], Some(why)),
+                Some(0) => self.settle_single(&group[0], Some(why))?,
+                Some(at) => {
+                    self.settle(&group[..at])?;
+                    self.settle_single(&group[at], None)?;
+                }
+                // What shows only with the commit is in one of its halves.
+                None => {
+                    let (first, second) = group.split_at(group.len() / 2);
+                    self.settle(first)?;
+                    group = second;
+                    continue;
+                }
             }
-            Err(why) => self.settle_single(group, Some(why)),
+            group = &group[at.unwrap_or_default() + 1..];
+            if group.is_empty() {
+                break;
+            }
         }
+        Ok(())
     }
 
     /// One event, as often as is allowed. `failed`: why it failed just now.
-    fn settle_single(&mut self, single: &[Step], failed: Option<EventFault>) -> Result<(), Stop> {
-        let event = single[0].event();
+    fn settle_single(&mut self, single: &Step, failed: Option<EventFault>) -> Result<(), Stop> {
+        let event = single.event();
         let mut failed = failed;
         for attempt in 1.. {
             let why = match failed.take() {
                 Some(why) => why,
-                None => match self.commit(single)? {
+                None => match self.commit(std::slice::from_ref(single))? {
                     Ok(()) => break,
-                    Err(why) => why,
+                    Err(faulty) => faulty.why,
                 },
             };
             tracing::warn!(sequence = event.sequence, attempt, ?why, "an event failed");
@@ -311,26 +376,45 @@ impl Apply {
                     event.sequence
                 );
             }
-            if failure.reason != EVENT_FAILED || attempt >= self.attempts {
+            if failure.reason != EVENT_FAILED {
                 return Err(Stop::Halt(failure));
             }
-            self.pause(attempt, failure)?;
+            self.stuck = Stuck::at(single, &why);
+            if attempt < self.attempts {
+                self.pause_at_event(attempt, failure)?;
+            } else if self.on_error == OnError::Skip {
+                self.set_aside_by_itself(&failure)?;
+            } else {
+                return Err(Stop::Halt(failure));
+            }
+            if self.stuck.is_none() {
+                break; // it was set aside
+            }
         }
+        self.stuck = None;
         Ok(())
     }
 
     /// One transaction, tried for as long as the store itself is in the way.
     /// The inner error is an event's.
-    fn commit(&mut self, steps: &[Step]) -> Result<Result<(), EventFault>, Stop> {
+    fn commit(&mut self, steps: &[Step]) -> Result<Result<(), Faulty>, Stop> {
+        self.commit_by(|writer| writer.attempt(steps))
+    }
+
+    /// The same of whatever moves the cursor.
+    fn commit_by(
+        &mut self,
+        attempt_at: impl Fn(&mut Writer) -> Result<Committed, Failed>,
+    ) -> Result<Result<(), Faulty>, Stop> {
         let mut unfit = 0;
         for attempt in 1.. {
             self.may_go_on()?;
-            let error = match self.writer.attempt(steps) {
+            let error = match attempt_at(&mut self.writer) {
                 Ok(group) => {
                     self.tell(group);
                     return Ok(Ok(()));
                 }
-                Err(Failed::Event(why)) => return Ok(Err(why)),
+                Err(Failed::Event(faulty)) => return Ok(Err(faulty)),
                 Err(Failed::Store(error)) => error,
                 Err(Failed::Disk(error)) => return Err(Stop::Latch(error.to_string())),
                 Err(Failed::Changed(why)) => return Err(store_changed(&why)),
@@ -420,6 +504,8 @@ impl Apply {
             }
         };
         self.halted = true;
+        // What had been taken of it, and not committed, is thrown away.
+        self.robbed = Some(self.streams.newest.load(Ordering::Acquire));
         self.board.halt(failure);
     }
 
@@ -460,7 +546,10 @@ fn next_group(pending: &mut VecDeque<Step>) -> Vec<Step> {
 }
 
 mod install;
+mod orders;
 mod pruning;
+
+pub use orders::{Done, Order};
 
 #[cfg(test)]
 mod tests;

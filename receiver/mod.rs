@@ -24,6 +24,7 @@ pub mod resync;
 pub mod retry;
 pub mod run;
 pub mod service;
+pub mod skip;
 pub mod snapshot;
 pub mod source;
 pub mod status;

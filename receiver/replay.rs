@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::timeout,
@@ -183,6 +184,8 @@ impl Replay {
             return Ok(Ended::Over);
         }
         let Ok(committed) = answer.await else { return Ok(Ended::Over) };
+        // What was asked for until then was another stream than those before.
+        let _ = self.streams.reopen.notified().now_or_never();
         let mut tail = committed; // once everything handed over is committed
         let start = match &committed {
             Some(cursor) => Start::After(wire::cursor_message(cursor)),

@@ -110,8 +110,17 @@ pub async fn follow(replay: Replay, mut resync: Resync) {
             Left::Over => return,
             Left::Expired(failure) => resync.behind(failure).await,
             Left::Halted => {
-                let failure = resync.board.status().borrow().halted.clone().unwrap_or_default();
-                if !resync.order(&failure, None).await {
+                let board = resync.board.clone();
+                let failure = board.status().borrow().halted.clone().unwrap_or_default();
+                let ordered = tokio::select! {
+                    ordered = resync.order(&failure, None) => ordered,
+                    () = board.goes_on() => {
+                        // The event that it had halted on was set aside.
+                        replay.end_session();
+                        continue;
+                    }
+                };
+                if !ordered {
                     return;
                 }
                 // What is acknowledged now would be of what is given up.

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     ack::Acks,
     admin::Admin,
-    apply::{Apply, Streams},
+    apply::{Apply, Rules, Streams},
     config::{ResyncPolicy, Settings},
     offer::Offers,
     projection::Projection,
@@ -23,7 +23,7 @@ use super::{
     resync::{self, Resync},
     service, snapshot,
     status::Board,
-    store::{self, OpenError, baseline, cursor, lock, trouble::Trouble},
+    store::{self, OpenError, baseline, cursor, lock, skipped, trouble::Trouble},
     writer::Writer,
 };
 use crate::{
@@ -44,9 +44,12 @@ pub async fn run(
     projection: Arc<dyn Projection>,
     listener: TcpListener,
 ) -> Result<(), Failure> {
-    let Settings {
-        publisher, log, name, db, connect_attempts, apply_attempts, keep_ledger, ..
-    } = settings;
+    let Settings { publisher, log, name, db, connect_attempts, .. } = settings;
+    let rules = Rules {
+        attempts: settings.apply_attempts,
+        on_error: settings.on_error,
+        keep: settings.keep_ledger,
+    };
     let (resync, snapshot_every) = (settings.resync, settings.snapshot_every);
 
     // The database, all of it on stable storage before anything else happens.
@@ -61,9 +64,10 @@ pub async fn run(
     let committed = cursor::read(&store.connection, &log).map_err(|e| refused(&db, e.into()))?;
 
     let ledger_from = baseline::from(&store.connection).map_err(|e| refused(&db, e.into()))?;
+    let skipped = skipped::waiting(&store.connection).map_err(|e| refused(&db, e.into()))?;
 
     let board = Arc::new(Board::new(committed));
-    board.note(|status| status.ledger_from = ledger_from);
+    board.note(|status| (status.ledger_from, status.skipped) = (ledger_from, skipped));
     let streams = Arc::new(Streams::default());
     let ending = CancellationToken::new();
     let (session, open_session) = watch::channel(None);
@@ -71,20 +75,21 @@ pub async fn run(
 
     let (order_resync, resyncs) = mpsc::channel(1);
     let (order_snapshot, snapshots) = mpsc::channel(1);
+    let (order, orders) = mpsc::channel(1);
 
     let writer = Writer::new(store, committed, projection);
     let current = writer.current().clone();
     let mut shown = service::routes(&board, &log, &name, &db, &current, ending.clone());
-    let admin = Admin { name: name.clone(), board: board.clone(), order_resync, order_snapshot };
+    let admin = Admin {
+        name: name.clone(),
+        log: log.clone(),
+        board: board.clone(),
+        order,
+        order_resync,
+        order_snapshot,
+    };
     shown.routes.add_service(admin.service());
-    let apply = Apply::new(
-        writer,
-        board.clone(),
-        streams.clone(),
-        apply_attempts,
-        keep_ledger,
-        ending.clone(),
-    );
+    let apply = Apply::new(writer, board.clone(), streams.clone(), rules, orders, ending.clone());
     let (closed, wait_closed) = oneshot::channel();
     thread::Builder::new()
         .name("apply".to_owned())

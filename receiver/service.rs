@@ -273,6 +273,7 @@ impl Service {
             snapshot_sequence: now.snapshot_sequence,
             resyncs: Some(now.resyncs),
             headroom_events: now.headroom_events,
+            skipped_events: Some(now.skipped),
         }
     }
 }
@@ -308,7 +309,7 @@ fn failure(failure: &status::Failure) -> pb::Failure {
     }
 }
 
-fn ledger_entry(log: &str, entry: ledger::Entry) -> pb::LedgerEntry {
+pub(super) fn ledger_entry(log: &str, entry: ledger::Entry) -> pb::LedgerEntry {
     pb::LedgerEntry {
         log: log.to_owned(),
         sequence: Some(entry.sequence),

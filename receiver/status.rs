@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use super::{
-    apply::{STORE_CHANGED, STORE_FAILED},
+    apply::{EVENT_FAILED, STORE_CHANGED, STORE_FAILED},
     pruning::Heard,
     recent::Recent,
 };
@@ -154,6 +154,8 @@ pub struct Status {
     pub outcomes: [i64; Outcome::ALL.len()],
     /// The first sequence that the ledger has a row of.
     pub ledger_from: Sequence,
+    /// Events that are set aside and wait for their effect.
+    pub skipped: i64,
 }
 
 impl Status {
@@ -178,6 +180,7 @@ impl Status {
             commits: 0,
             outcomes: [0; Outcome::ALL.len()],
             ledger_from: 0,
+            skipped: 0,
         }
     }
 
@@ -263,7 +266,13 @@ impl Status {
 
 /// What a person can do about a reason to halt: all reasons but those that are
 /// mended as [`OTHERWISE`] says. `docs/when-it-stops.md` has the same table.
-const WHAT_TO_DO: [(&str, &str); 11] = [
+const WHAT_TO_DO: [(&str, &str); 12] = [
+    (
+        EVENT_FAILED,
+        "Mend what it fails on (the projection, a row of its tables), then restart the \
+         receiver. Or set the event aside and go on behind it: `counterfoil skip --receiver \
+         URL SEQUENCE --reason TEXT`.",
+    ),
     ("CONFLICT", OTHER_HISTORY),
     ("DIVERGED", OTHER_HISTORY),
     ("LOG_MISMATCH", OTHER_HISTORY),
@@ -350,6 +359,11 @@ impl Board {
         let _ = self.status().wait_for(|status| status.halted.is_some()).await;
     }
 
+    /// Returns once the receiver has not halted, or no longer.
+    pub async fn goes_on(&self) {
+        let _ = self.status().wait_for(|status| status.halted.is_none()).await;
+    }
+
     /// The reason for which the receiver has halted.
     pub fn halted_for(&self) -> Option<&'static str> {
         self.status.borrow().halted.as_ref().map(|failure| failure.reason)
@@ -398,6 +412,12 @@ impl Board {
             (status.halted, status.retrying) = (None, None);
         });
         self.committed.send_replace(cursor);
+        self.healthy.send_replace(true);
+    }
+
+    /// What it had halted for is over; nothing else has changed.
+    pub fn note_going_on(&self) {
+        self.note(|status| (status.halted, status.retrying) = (None, None));
         self.healthy.send_replace(true);
     }
 
@@ -489,8 +509,7 @@ mod tests {
         let (_, table) = docs.split_once("## A receiver: why").expect("the chapter");
         let first_column = |line: &str| line.split('|').nth(1).unwrap_or_default().to_owned();
         let named: Vec<_> = table.lines().map(first_column).collect();
-        let others =
-            ["EVENT_FAILED", "CURSOR_EXPIRED", "DISK_FULL", "STORE_BUSY"].map(|name| (name, ""));
+        let others = ["CURSOR_EXPIRED", "DISK_FULL", "STORE_BUSY"].map(|name| (name, ""));
         for (reason, _) in WHAT_TO_DO.into_iter().chain(others) {
             let stands = named.iter().any(|cell| cell.split(',').any(|name| name.trim() == reason));
             assert!(stands, "docs/when-it-stops.md lacks {reason}");

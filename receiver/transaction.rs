@@ -12,6 +12,7 @@ use super::{
         Store, baseline, cursor,
         guard::Mode,
         ledger::{self, KEY_CONFLICT, Rows},
+        skipped::{self, Aside},
         trouble::{self, Trouble},
     },
     tables::Tables,
@@ -24,7 +25,7 @@ use crate::proto::{
 };
 
 /// What a commit has brought.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
     /// The cursor it moved to; none: there was nothing to write.
     pub cursor: Option<Cursor>,
@@ -40,7 +41,7 @@ pub struct Committed {
 #[derive(Debug)]
 pub enum Failed {
     /// One event could not be applied. Rolled back.
-    Event(EventFault),
+    Event(Faulty),
     /// The store could not take it. Rolled back.
     Store(rusqlite::Error),
     /// COMMIT failed: the group may or may not be there. What it would have brought.
@@ -48,6 +49,15 @@ pub enum Failed {
     /// The cursor is not where it was left: someone else writes to the
     /// database. Rolled back.
     CursorMoved,
+}
+
+/// An event of a group that could not be applied.
+#[derive(Debug)]
+pub struct Faulty {
+    /// Its place in the group, from 0; none: it shows only with the commit that there is one.
+    pub at: Option<usize>,
+    /// Why.
+    pub why: EventFault,
 }
 
 /// Why an event could not be applied.
@@ -77,36 +87,59 @@ pub fn commit(
     from: Option<&Cursor>,
     steps: &[Step],
 ) -> Result<Committed, Failed> {
-    let transaction = Transaction::new_unchecked(&store.connection, TransactionBehavior::Immediate)
-        .map_err(Failed::Store)?;
-    let committed =
-        apply_all(store, &transaction, projection, from, steps).map_err(|why| match why {
-            EventFault::Statement(error)
-            | EventFault::Projection(Fault { why: Why::Sql(error), .. })
-                if trouble::judge(&error) != Trouble::Statement =>
-            {
-                Failed::Store(error)
-            }
-            why => Failed::Event(why),
-        })?;
-    if let Some(after) = &committed.cursor {
-        let moved = cursor::advance(&transaction, &store.log, from, after);
-        if !moved.map_err(Failed::Store)? {
-            return Err(Failed::CursorMoved);
-        }
-    }
-    crash::point(crash::RECEIVER_BEFORE_COMMIT);
-    if let Err(error) = transaction.commit() {
-        return Err(match error.sqlite_error_code() {
-            // One that is checked last. The transaction has been rolled back on drop.
-            Some(ErrorCode::ConstraintViolation) => Failed::Event(EventFault::Statement(error)),
-            _ => Failed::Unknown(error, committed),
-        });
-    }
+    let transaction = begin(store)?;
+    let committed = apply_all(store, &transaction, projection, from, steps)?;
+    let committed = finish(store, transaction, from, committed, crash::RECEIVER_BEFORE_COMMIT)?;
     if committed.cursor.is_some() {
         crash::point(crash::RECEIVER_AFTER_COMMIT);
     }
     Ok(committed)
+}
+
+/// Begins what has the only right to write.
+pub(super) fn begin(store: &Store) -> Result<Transaction<'_>, Failed> {
+    Transaction::new_unchecked(&store.connection, TransactionBehavior::Immediate)
+        .map_err(Failed::Store)
+}
+
+/// Moves the cursor from where it is believed to be and commits, behind a crash point.
+pub(super) fn finish(
+    store: &Store,
+    transaction: Transaction<'_>,
+    from: Option<&Cursor>,
+    committed: Committed,
+    point: &'static str,
+) -> Result<Committed, Failed> {
+    if let Some(to) = &committed.cursor {
+        let moved = cursor::advance(&transaction, &store.log, from, to);
+        if !moved.map_err(Failed::Store)? {
+            return Err(Failed::CursorMoved);
+        }
+    }
+    crash::point(point);
+    if let Err(error) = transaction.commit() {
+        return Err(match error.sqlite_error_code() {
+            // One that is checked last. The transaction has been rolled back on drop.
+            Some(ErrorCode::ConstraintViolation) => {
+                Failed::Event(Faulty { at: None, why: EventFault::Statement(error) })
+            }
+            _ => Failed::Unknown(error, committed),
+        });
+    }
+    Ok(committed)
+}
+
+/// Whether it is the event's, or the store's.
+pub(super) fn failed(at: usize, why: EventFault) -> Failed {
+    match why {
+        EventFault::Statement(error)
+        | EventFault::Projection(Fault { why: Why::Sql(error), .. })
+            if trouble::judge(&error) != Trouble::Statement =>
+        {
+            Failed::Store(error)
+        }
+        why => Failed::Event(Faulty { at: Some(at), why }),
+    }
 }
 
 /// The events inside the transaction, one after the other: what a commit would bring.
@@ -116,45 +149,75 @@ fn apply_all(
     projection: &dyn Projection,
     from: Option<&Cursor>,
     steps: &[Step],
-) -> Result<Committed, EventFault> {
-    let now_ms = Time::from_system(std::time::SystemTime::now()).unix_millis();
-    let mut group = Group {
-        store,
-        projection,
-        rows: Rows::of(transaction, &store.log, now_ms).map_err(EventFault::Statement)?,
-        tables: Tables::of(transaction),
-        committed: Committed {
-            cursor: None,
-            outcomes: [0; Outcome::ALL.len()],
-            told: Vec::new(),
-            event_time: Time { seconds: 0, nanos: 0 },
-        },
-    };
+) -> Result<Committed, Failed> {
+    let mut group = Group::of(store, transaction, projection).map_err(Failed::Store)?;
     let mut last = from.map_or(-1, |cursor| cursor.sequence);
-    for step in steps {
-        group.apply(last, step.event())?;
+    for (at, step) in steps.iter().enumerate() {
+        group.apply(last, step.event()).map_err(|why| failed(at, why))?;
         // Never back: a step may turn out to have been committed before.
         if let Step::Next { event, after } = step
             && after.sequence > last
         {
             last = after.sequence;
-            group.committed.event_time = event.accept_time;
-            group.committed.cursor = Some(*after);
+            group.moves_to(*after, event);
         }
     }
     Ok(group.committed)
 }
 
 /// A group while its events are applied.
-struct Group<'c> {
+pub(super) struct Group<'c> {
     store: &'c Store,
     projection: &'c dyn Projection,
     rows: Rows<'c>,
     tables: Tables<'c>,
+    now_ms: i64,
     committed: Committed,
 }
 
-impl Group<'_> {
+/// What came of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Effect {
+    pub(super) outcome: Outcome,
+    pub(super) reason: Option<String>,
+    /// JSON.
+    pub(super) result: Option<String>,
+}
+
+impl<'c> Group<'c> {
+    /// Before its first event.
+    pub(super) fn of(
+        store: &'c Store,
+        transaction: &'c Connection,
+        projection: &'c dyn Projection,
+    ) -> rusqlite::Result<Self> {
+        let now_ms = Time::from_system(std::time::SystemTime::now()).unix_millis();
+        Ok(Group {
+            store,
+            projection,
+            rows: Rows::of(transaction, &store.log, now_ms)?,
+            tables: Tables::of(transaction),
+            now_ms,
+            committed: Committed::default(),
+        })
+    }
+
+    /// The cursor will be behind this event.
+    pub(super) fn moves_to(&mut self, after: Cursor, event: &Event) {
+        self.committed.event_time = event.accept_time;
+        self.committed.cursor = Some(after);
+    }
+
+    /// What a commit would bring.
+    pub(super) fn into_committed(self) -> Committed {
+        self.committed
+    }
+
+    /// When all of it happens, milliseconds since the Unix epoch.
+    pub(super) fn now_ms(&self) -> i64 {
+        self.now_ms
+    }
+
     /// One event, after `last`. One that had been done before changes nothing.
     fn apply(&mut self, last: i64, event: &Event) -> Result<(), EventFault> {
         let mut known = Known::default();
@@ -166,7 +229,7 @@ impl Group<'_> {
             known.by_key = self.rows.claim(event).map_err(EventFault::Statement)?;
         }
         match decide(last, event.sequence, &event.intent.fingerprint, &known) {
-            Decision::Apply => self.effect(event),
+            Decision::Apply => self.conclude_effect(event),
             Decision::Duplicate => self.note(event, Outcome::Duplicate, None),
             Decision::KeyConflict => self.note(event, Outcome::Rejected, Some(KEY_CONFLICT)),
             Decision::AlreadyDone => Ok(()),
@@ -188,8 +251,47 @@ impl Group<'_> {
         Ok(())
     }
 
+    /// Sets aside an event that comes next, without an effect. Where its key is known, that
+    /// has the say, as ever.
+    pub(super) fn set_aside(&mut self, event: &Event, aside: &Aside) -> Result<(), EventFault> {
+        let by_key = self.rows.claim(event).map_err(EventFault::Statement)?;
+        let known = Known { by_key, ..Known::default() };
+        match decide(event.sequence - 1, event.sequence, &event.intent.fingerprint, &known) {
+            Decision::Duplicate => return self.note(event, Outcome::Duplicate, None),
+            Decision::KeyConflict => {
+                return self.note(event, Outcome::Rejected, Some(KEY_CONFLICT));
+            }
+            _ => {}
+        }
+        skipped::keep(&self.tables, event, aside, self.now_ms).map_err(EventFault::Statement)?;
+        let reason = Some(aside.reason.clone());
+        self.conclude(event, Effect { outcome: Outcome::Skipped, reason, result: None })
+    }
+
     /// Lets the projection make its effect, and concludes the row that was claimed.
-    fn effect(&mut self, event: &Event) -> Result<(), EventFault> {
+    fn conclude_effect(&mut self, event: &Event) -> Result<(), EventFault> {
+        match self.effect(event)? {
+            Effect { outcome: Outcome::Applied, reason: None, result: None } => {
+                self.count(event, Outcome::Applied, None, None);
+                Ok(())
+            }
+            effect => self.conclude(event, effect),
+        }
+    }
+
+    /// Notes on the event's row what came of it.
+    fn conclude(&mut self, event: &Event, effect: Effect) -> Result<(), EventFault> {
+        let Effect { outcome, reason, result } = effect;
+        let (log, reason) = (&self.store.log, reason.as_deref());
+        let (tables, sequence) = (&self.tables, event.sequence);
+        ledger::conclude(tables, log, sequence, outcome, reason, result.as_deref())
+            .map_err(EventFault::Statement)?;
+        self.count(event, outcome, reason, result);
+        Ok(())
+    }
+
+    /// Lets the projection make its effect: what came of it.
+    pub(super) fn effect(&mut self, event: &Event) -> Result<Effect, EventFault> {
         let Group { store, projection, tables, .. } = self;
         let changes = tables.total_changes();
         let run = AssertUnwindSafe(|| projection.apply(tables, event));
@@ -203,10 +305,6 @@ impl Group<'_> {
         }
         let wrote = tables.total_changes() != changes;
         let (outcome, reason, result) = match applied {
-            Applied::Done(None) => {
-                self.count(event, Outcome::Applied, None, None);
-                return Ok(());
-            }
             Applied::Done(result) => (Outcome::Applied, None, result),
             Applied::Ignored | Applied::Rejected { .. } if wrote => {
                 return Err(EventFault::Misbehaved(
@@ -214,14 +312,11 @@ impl Group<'_> {
                 ));
             }
             Applied::Ignored => (Outcome::Ignored, None, None),
-            Applied::Rejected { reason, result } => (Outcome::Rejected, Some(reason), result),
+            Applied::Rejected { reason, result } => {
+                (Outcome::Rejected, Some(reason.into_owned()), result)
+            }
         };
-        let (reason, result) = (reason.as_deref(), result.map(|value| value.to_string()));
-        let (log, sequence) = (&store.log, event.sequence);
-        ledger::conclude(tables, log, sequence, outcome, reason, result.as_deref())
-            .map_err(EventFault::Statement)?;
-        self.count(event, outcome, reason, result);
-        Ok(())
+        Ok(Effect { outcome, reason, result: result.map(|value| value.to_string()) })
     }
 
     fn count(
@@ -255,6 +350,13 @@ impl EventFault {
             EventFault::Misbehaved(_) => Some("SQL"),
             EventFault::Conflict | EventFault::Lost => None,
         }
+    }
+
+    /// Class, place and words, for whoever looks at it later.
+    pub fn noted(&self) -> String {
+        let class = self.class().map_or_else(String::new, |class| format!("{class}: "));
+        let place = self.statement().map_or_else(String::new, |place| format!("{place}: "));
+        format!("{class}{place}{}", self.said())
     }
 
     /// In words, for people who are not on this machine.

@@ -13,17 +13,27 @@ use super::{
     current::{Current, Serving},
     decide::Step,
     projection::Projection,
+    skip::{self, Late, NotLate},
     store::{
         self, OpenError, Store,
         baseline::{self, Baseline},
-        contents, cursor, lock,
+        contents, cursor,
+        ledger::{self, Entry},
+        lock,
         prune::{self, Bound},
-        replace, staged,
+        replace,
+        skipped::{self, Aside},
+        staged,
         trouble::{self, Trouble},
     },
-    transaction::{self, Committed, EventFault},
+    transaction::{self, Committed, EventFault, Faulty},
 };
-use crate::proto::{chain::Cursor, crash, event::Sequence};
+use crate::proto::{
+    chain::Cursor,
+    crash,
+    event::{Event, Sequence},
+    refusal::Refusal,
+};
 
 /// The store, what fills it, and how far.
 pub struct Writer {
@@ -49,7 +59,7 @@ type Open = fn(&Path, &str, &dyn Projection) -> Result<Store, OpenError>;
 #[derive(Debug)]
 pub enum Failed {
     /// One event could not be applied.
-    Event(EventFault),
+    Event(Faulty),
     /// The store could not take it.
     Store(rusqlite::Error),
     /// A file operation beside SQLite failed.
@@ -91,36 +101,90 @@ impl Writer {
     /// [`Failed`]. After an error of the store the same group has to be
     /// attempted again: it may turn out to be committed.
     pub fn attempt(&mut self, steps: &[Step]) -> Result<Committed, Failed> {
+        self.commit(|store, projection, from| transaction::commit(store, projection, from, steps))
+    }
+
+    /// Sets aside the event that comes next, whose cursor is `after`. On return that is on
+    /// stable storage.
+    ///
+    /// # Errors
+    /// As [`Writer::attempt`].
+    pub fn set_aside(
+        &mut self,
+        event: &Event,
+        after: Cursor,
+        aside: &Aside,
+    ) -> Result<Committed, Failed> {
+        self.commit(|store, projection, from| {
+            skip::set_aside(store, projection, from, event, after, aside)
+        })
+    }
+
+    /// Makes the effect of an event that was set aside. None: none was at that sequence.
+    ///
+    /// # Errors
+    /// As [`Writer::attempt`]; a refusal where what is kept of it is damaged.
+    pub fn apply_late(
+        &mut self,
+        sequence: Sequence,
+    ) -> Result<Result<Option<Late>, Refusal>, Failed> {
+        self.ready()?;
+        let Some(store) = self.store.as_mut() else { return Err(Failed::Store(busy())) };
+        let last = self.committed.map_or(-1, |cursor| cursor.sequence);
+        match skip::apply_late(store, &*self.current.projection(), sequence, last) {
+            Ok(late) => Ok(Ok(Some(late))),
+            Err(NotLate::Unknown) => Ok(Ok(None)),
+            Err(NotLate::Damaged(refusal)) => Ok(Err(refusal)),
+            // Whether it has come through, the next attempt reads in its row.
+            Err(NotLate::Failed(failed)) => Err(self.after_failure(failed)),
+        }
+    }
+
+    /// One transaction that moves the cursor, or nothing.
+    fn commit(
+        &mut self,
+        run: impl FnOnce(
+            &Store,
+            &dyn Projection,
+            Option<&Cursor>,
+        ) -> Result<Committed, transaction::Failed>,
+    ) -> Result<Committed, Failed> {
         self.ready()?;
         let Some(store) = self.store.as_mut() else { return Err(Failed::Store(busy())) };
         if let Some(came_through) = self.unsure.take_if(|group| group.cursor == self.committed) {
             return Ok(came_through);
         }
         self.unsure = None;
-        let from = self.committed.as_ref();
         let projection = self.current.projection();
-        match transaction::commit(store, &*projection, from, steps) {
+        match run(store, &*projection, self.committed.as_ref()) {
             Ok(group) => {
                 self.committed = group.cursor.or(self.committed);
                 Ok(group)
             }
-            Err(transaction::Failed::Event(why)) => {
-                if matches!(why, EventFault::Panicked) {
+            Err(failed) => Err(self.after_failure(failed)),
+        }
+    }
+
+    /// What a transaction that failed leaves behind.
+    fn after_failure(&mut self, failed: transaction::Failed) -> Failed {
+        match failed {
+            transaction::Failed::Event(faulty) => {
+                if matches!(faulty.why, EventFault::Panicked) {
                     self.store = None;
                 }
-                Err(Failed::Event(why))
+                Failed::Event(faulty)
             }
-            Err(transaction::Failed::Store(error)) => Err(Failed::Store(error)),
-            Err(transaction::Failed::Unknown(error, group)) => {
+            transaction::Failed::Store(error) => Failed::Store(error),
+            transaction::Failed::Unknown(error, group) => {
                 // When the disk failed the connection stays: another one would
                 // read back what may not be on the disk.
                 if trouble::judge(&error) != Trouble::Broken {
                     self.store = None;
-                    self.unsure = Some(group);
+                    self.unsure = group.cursor.is_some().then_some(group);
                 }
-                Err(Failed::Store(error))
+                Failed::Store(error)
             }
-            Err(transaction::Failed::CursorMoved) => Err(cursor_moved()),
+            transaction::Failed::CursorMoved => cursor_moved(),
         }
     }
 
@@ -306,6 +370,17 @@ impl Writer {
         };
         self.successor = None;
         Ok(store)
+    }
+
+    /// What the ledger says of a sequence; none: nothing, or that is not known now.
+    pub fn entry(&self, sequence: Sequence) -> Option<Entry> {
+        let store = self.store.as_ref()?;
+        ledger::by_sequence(&store.connection, &store.log, sequence).ok().flatten()
+    }
+
+    /// How many events are set aside and wait for their effect; none: that is not known now.
+    pub fn waiting(&self) -> Option<i64> {
+        self.store.as_ref().and_then(|store| skipped::waiting(&store.connection).ok())
     }
 
     /// The first sequence that the ledger has a row of; none: that is not known now.

@@ -107,6 +107,7 @@ fn of_status(status: &GetStatusResponse) -> Value {
         "resyncs": status.resyncs,
         "headroomEvents": status.headroom_events,
         "ledgerFromSequence": status.ledger_from_sequence,
+        "skippedEvents": status.skipped_events,
     })
 }
 
@@ -131,5 +132,7 @@ fn of_failure(failure: &Failure) -> Value {
         "subject": failure.subject,
         "attempts": failure.attempts,
         "nextAttemptTime": failure.next_attempt_time.as_ref().map(ToString::to_string),
+        "statement": failure.statement,
+        "class": failure.class,
     })
 }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use counterfoil::proto::pb::{Cursor, GetStatusResponse, Log, LogLimits, ReceiverPosition};
+use counterfoil::proto::pb::{
+    Cursor, Failure, GetStatusResponse, Log, LogLimits, ReceiverPosition,
+};
 
 use super::{Both, word};
 use crate::numbers::{bytes, counted, grouped};
@@ -160,13 +162,35 @@ fn of_status(status: &GetStatusResponse) -> Vec<Row> {
     if let Some(resyncs) = status.resyncs.filter(|&resyncs| resyncs > 0) {
         rows.push(row("resyncs", grouped(resyncs)));
     }
-    if let Some(failure) = &status.failure {
-        rows.push(row("failure", format!("{}: {}", failure.reason, failure.message)).coloured(RED));
-        if let Some(at) = failure.sequence {
-            let key = &failure.key;
-            rows.push(row("", format!("event {} ({key}, {})", grouped(at), failure.r#type)));
-        }
+    if let Some(skipped) = status.skipped_events.filter(|&skipped| skipped > 0) {
+        let events = counted(skipped.unsigned_abs(), "event");
+        rows.push(row("skipped", format!("{events}, not applied yet")).coloured(YELLOW));
     }
+    if let Some(failure) = &status.failure {
+        rows.extend(of_failure(failure));
+    }
+    rows
+}
+
+fn of_failure(failure: &Failure) -> Vec<Row> {
+    let mut rows =
+        vec![row("failure", format!("{}: {}", failure.reason, failure.message)).coloured(RED)];
+    if let Some(at) = failure.sequence {
+        let Failure { key, subject, r#type, .. } = failure;
+        rows.push(row("", format!("event {}, key {key}, {type} of {subject:?}", grouped(at))));
+    }
+    let at = match (&*failure.class, &*failure.statement) {
+        ("", "") => None,
+        (class, "") => Some(class.to_owned()),
+        (class, statement) => Some(format!("{class} at {statement}")),
+    };
+    let tried = failure.attempts.map(|attempts| {
+        let next = failure.next_attempt_time.as_ref();
+        let next =
+            next.map_or_else(|| "no other by itself".to_owned(), |at| format!("next at {at}"));
+        format!("{}, {next}", counted(attempts.unsigned_abs(), "attempt"))
+    });
+    rows.extend(at.into_iter().chain(tried).map(|line| row("", line)));
     rows
 }
 
@@ -284,6 +308,30 @@ mod tests {
         assert_eq!(gone, format!("{known}needs a resync"));
         let holds = receiver(|receiver| receiver.holds_floor = true);
         assert_eq!(holds, format!("{known}headroom 1,000, holds the oldest"));
+    }
+
+    #[test]
+    fn a_failure_says_which_event_where_and_how_often() {
+        let failure = Failure {
+            reason: "EVENT_FAILED".into(),
+            message: "Event 1500 failed: no.".into(),
+            sequence: Some(1_500),
+            key: "k".into(),
+            r#type: "a.b".into(),
+            subject: "x".into(),
+            attempts: Some(3),
+            statement: "on[1].sql[0]".into(),
+            class: "CONSTRAINT".into(),
+            ..Default::default()
+        };
+        let lines = of_failure(&failure).into_iter().map(|row| row.value).collect::<Vec<_>>();
+        let expected = [
+            "EVENT_FAILED: Event 1500 failed: no.",
+            "event 1,500, key k, a.b of \"x\"",
+            "CONSTRAINT at on[1].sql[0]",
+            "3 attempts, no other by itself",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::{
     moment::Moment,
     report::{Difference, Report},
     scratch::{Base, Scratch},
+    set_aside::SetAside,
     tables,
 };
 
@@ -41,7 +42,7 @@ pub fn check(
     report: &mut Report,
 ) -> Result<(), Stop> {
     moment.is_whole()?;
-    let mut scratch = Scratch::begin(base, &moment.log, start)?;
+    let mut scratch = Scratch::begin(base, &moment.log, start, SetAside::read(&moment.tables)?)?;
     let mut rows = moment.tables.prepare(ledger::ROWS)?;
     let mut ledger = Ledger::of(&moment, &mut rows)?;
     let mut log = Log { cursor: start, moment: &moment };
@@ -133,7 +134,7 @@ impl Log<'_> {
             return Err(Difference::new(place, expected, found).into());
         }
         match scratch {
-            Some(scratch) => scratch.apply(steps),
+            Some(scratch) => scratch.apply(&steps),
             None => Ok(()),
         }
     }

@@ -8,6 +8,7 @@ mod moment;
 mod publisher;
 mod report;
 mod scratch;
+mod set_aside;
 mod tables;
 
 use std::{

@@ -11,12 +11,18 @@ use counterfoil::{
     receiver::{
         decide::Step,
         projection::Projection,
-        store::{self, Store, baseline::Baseline, cursor},
-        transaction::{self, Failed},
+        skip::{self, NotLate},
+        store::{
+            self, Store,
+            baseline::Baseline,
+            cursor,
+            skipped::{self, Aside},
+        },
+        transaction::{self, Failed, Faulty},
     },
 };
 
-use super::{Stop, report::Difference};
+use super::{Stop, report::Difference, set_aside::SetAside};
 use crate::failure::Failure;
 
 /// A temporary directory, gone with this value.
@@ -72,11 +78,18 @@ pub struct Scratch {
     /// What makes it.
     pub projection: Arc<dyn Projection>,
     cursor: Option<Cursor>,
+    /// What the receiver has not applied in its turn.
+    set_aside: SetAside,
 }
 
 impl Scratch {
     /// Begins with the base. None: there is none.
-    pub fn begin(base: Base, log: &str, start: Cursor) -> Result<Option<Self>, Stop> {
+    pub fn begin(
+        base: Base,
+        log: &str,
+        start: Cursor,
+        set_aside: SetAside,
+    ) -> Result<Option<Self>, Stop> {
         let (path, projection, at) = match base {
             Base::None => return Ok(None),
             Base::Empty { path, projection } => (path, projection, -1),
@@ -93,12 +106,13 @@ impl Scratch {
         let rename = "UPDATE counterfoil_cursor SET log_id = ?1";
         store.connection.execute(rename, [start.log_id.to_string()])?;
         let cursor = cursor::read(&store.connection, log)?;
-        let scratch = Scratch { store, projection, cursor };
+        let mut scratch = Scratch { store, projection, cursor, set_aside };
         if scratch.last() != at {
             let expected = format!("a database at sequence {at}, as it was offered");
             let found = format!("one at {}", scratch.last());
             return Err(Difference::new("the publisher's snapshot", expected, found).into());
         }
+        scratch.apply_late()?;
         Ok(Some(scratch))
     }
 
@@ -118,29 +132,69 @@ impl Scratch {
         }
     }
 
-    /// Applies events that follow, each with the cursor after it.
-    pub fn apply(&mut self, steps: Vec<Step>) -> Result<(), Stop> {
-        if steps.is_empty() {
-            return Ok(());
+    /// Applies events that follow, each with the cursor after it, but for what the receiver
+    /// has set aside; and that where it has applied it later.
+    pub fn apply(&mut self, steps: &[Step]) -> Result<(), Stop> {
+        let mut rest = steps;
+        while let [first, others @ ..] = rest {
+            if let Some(reason) = self.set_aside.reason(first.event().sequence).cloned() {
+                self.skip(first, reason)?;
+                rest = others;
+            } else {
+                let sequences = rest.iter().map(|step| step.event().sequence);
+                let (now, later) = rest.split_at(self.set_aside.run_of(sequences));
+                self.commit(now)?;
+                rest = later;
+            }
+            self.apply_late()?;
+            self.store.after_commit()?;
         }
+        Ok(())
+    }
+
+    fn commit(&mut self, steps: &[Step]) -> Result<(), Stop> {
         let cursor = self.cursor.as_ref();
-        match transaction::commit(&self.store, &*self.projection, cursor, &steps) {
+        match transaction::commit(&self.store, &*self.projection, cursor, steps) {
             Ok(committed) => self.cursor = committed.cursor.or(self.cursor),
             // Which of them it is shows when each is applied alone.
             Err(Failed::Event(_)) if steps.len() > 1 => {
-                return steps.into_iter().try_for_each(|step| self.apply(vec![step]));
+                return steps.chunks(1).try_for_each(|step| self.commit(step));
             }
-            Err(Failed::Event(why)) => {
-                let place = format!("the projection, event {}", steps[0].event().sequence);
-                let found = format!("that it cannot be: {}", why.said());
-                return Err(Difference::new(place, "that it can be applied", found).into());
-            }
-            Err(failed) => {
-                let why = format!("the scratch database cannot be written: {failed:?}");
-                return Err(Failure::Runtime(why).into());
-            }
+            Err(failed) => return Err(cannot_be_applied(steps[0].event().sequence, failed)),
         }
-        self.store.after_commit()?;
+        Ok(())
+    }
+
+    fn skip(&mut self, step: &Step, reason: String) -> Result<(), Stop> {
+        let Step::Next { event, after } = step else { return Ok(()) };
+        let aside = Aside { reason, fault: String::new() };
+        let cursor = self.cursor.as_ref();
+        let done = skip::set_aside(&self.store, &*self.projection, cursor, event, *after, &aside)
+            .map_err(|failed| cannot_be_applied(event.sequence, failed))?;
+        self.cursor = done.cursor.or(self.cursor);
+        Ok(())
+    }
+
+    /// What was set aside and has been applied at this place.
+    fn apply_late(&mut self) -> Result<(), Stop> {
+        let last = self.last();
+        for &sequence in self.set_aside.after(last) {
+            let done = skipped::find(&self.store.connection, sequence)?
+                .is_some_and(|kept| kept.applied_after.is_some());
+            if done {
+                continue; // in the snapshot already
+            }
+            skip::apply_late(&self.store, &*self.projection, sequence, last).map_err(|not| {
+                match not {
+                    NotLate::Failed(failed) => cannot_be_applied(sequence, failed),
+                    not => {
+                        let place = format!("event {sequence}, which was set aside");
+                        let found = format!("{not:?}");
+                        Difference::new(place, "that it can be applied later", found).into()
+                    }
+                }
+            })?;
+        }
         Ok(())
     }
 
@@ -152,5 +206,19 @@ impl Scratch {
     /// Where its ledger begins.
     pub fn baseline(&self) -> Result<Baseline, Stop> {
         Ok(Baseline::read(&self.store.connection)?)
+    }
+}
+
+fn cannot_be_applied(sequence: Sequence, failed: Failed) -> Stop {
+    match failed {
+        Failed::Event(Faulty { why, .. }) => {
+            let place = format!("the projection, event {sequence}");
+            let found = format!("that it cannot be: {}", why.said());
+            Difference::new(place, "that it can be applied", found).into()
+        }
+        failed => {
+            let why = format!("the scratch database cannot be written: {failed:?}");
+            Failure::Runtime(why).into()
+        }
     }
 }

@@ -58,6 +58,7 @@ impl Apply {
             return Err("the receiver is ending".to_owned());
         }
         (self.halted, self.refused, self.gaps, self.idle) = (false, None, 0, false);
+        self.stuck = None;
         self.board.note_installed(install.brings);
         Ok(())
     }
@@ -85,7 +86,7 @@ impl Apply {
     }
 
     /// What failed, in words; a failed disk ends all writing.
-    fn failed(&mut self, failed: Failed) -> String {
+    pub(super) fn failed(&mut self, failed: Failed) -> String {
         let latch = match failed {
             Failed::Disk(error) => error.to_string(),
             Failed::Store(error) => match trouble::judge(&error) {
@@ -99,7 +100,7 @@ impl Apply {
                 self.stop(store_changed(&why));
                 return format!("the database cannot be written to: {why}");
             }
-            Failed::Event(why) => return why.said(),
+            Failed::Event(faulty) => return faulty.why.said(),
         };
         self.stop(Stop::Latch(latch));
         format!("the disk has failed ({STORE_FAILED})")

@@ -53,6 +53,7 @@ impl Apply {
         let Some(from) = self.writer.ledger_from() else { return };
         self.pruning.from = from;
         self.board.note(|status| status.ledger_from = from);
+        self.look_at_skipped();
     }
 
     /// Nothing waits to be applied now. `true`: something was pruned.

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::*;
 use crate::{
-    proto::event::Event,
+    proto::{event::Event, outcome::Outcome, refusal::Reason},
     receiver::{
         decide::place,
         inventory::Inventory,
@@ -26,6 +26,7 @@ struct Bench {
     /// What the stream has placed so far.
     tail: std::cell::Cell<Option<Cursor>>,
     work: Option<mpsc::Sender<Work>>,
+    order: mpsc::Sender<Order>,
     ending: CancellationToken,
     thread: Option<std::thread::JoinHandle<Result<(), String>>>,
     runtime: tokio::runtime::Runtime,
@@ -55,7 +56,10 @@ impl Bench {
         let ending = CancellationToken::new();
         let _inside = runtime.enter();
         let writer = Writer::new(store, None, Arc::new(projection));
-        let apply = Apply::new(writer, board.clone(), streams.clone(), 3, keep, ending.clone());
+        let (order, orders) = mpsc::channel(1);
+        let rules = Rules { attempts: 3, on_error: OnError::Halt, keep };
+        let apply =
+            Apply::new(writer, board.clone(), streams.clone(), rules, orders, ending.clone());
         let (work, queue) = mpsc::channel(8);
         let thread = Some(std::thread::spawn(move || apply.run(queue)));
         drop(_inside);
@@ -66,6 +70,7 @@ impl Bench {
             streams,
             tail: std::cell::Cell::default(),
             work: Some(work),
+            order,
             ending,
             thread,
             runtime,
@@ -299,6 +304,101 @@ fn an_event_whose_row_is_lost_halts() {
         (failure.reason, failure.event.map(|event| event.sequence)),
         ("STORE_CHANGED", Some(2))
     );
+}
+
+impl Bench {
+    fn skip(&self, sequence: i64) -> Result<crate::receiver::store::ledger::Entry, Reason> {
+        let (done, answer) = oneshot::channel();
+        let order = Order::Skip { sequence, reason: "bad".to_owned(), done };
+        self.order.blocking_send(order).expect("the thread runs");
+        answer.blocking_recv().expect("answered").map_err(|refusal| refusal.reason)
+    }
+
+    fn apply_late(&self, sequence: i64) -> Result<(Outcome, i64), Reason> {
+        let (done, answer) = oneshot::channel();
+        let order = Order::ApplyLate { sequence, done };
+        self.order.blocking_send(order).expect("the thread runs");
+        let late = answer.blocking_recv().expect("answered");
+        late.map(|late| (late.entry.outcome, late.after)).map_err(|refusal| refusal.reason)
+    }
+}
+
+/// After the halt, frames of the stream that had some thrown away are not taken, and another
+/// one is asked for; those of a stream that began meanwhile are.
+#[test]
+fn an_event_that_is_set_aside_is_gone_past() {
+    for begun_meanwhile in [false, true] {
+        let bench = Bench::new(Inventory);
+        let mut events = adjustments(0, 6);
+        events[2] = event(2, "bad", "stock.adjusted", "camera", r#"{"delta":1001}"#);
+        let at = |n: usize| cursor_after(&events[..n]);
+        bench.send(0, &events[..4], at(4));
+        let failure = bench.halted();
+        assert_eq!((failure.attempts, failure.class), (Some(3), Some("PAYLOAD")));
+        assert_eq!(bench.skip(1).map_err(drop), Err(()));
+        if begun_meanwhile {
+            bench.streams.newest.store(1, Ordering::Release);
+            assert_eq!(bench.resume(), 1, "what is applied is still told");
+        }
+        let row = bench.skip(2).expect("set aside");
+        assert_eq!((row.outcome, row.reason.as_deref()), (Outcome::Skipped, Some("bad")));
+        assert_eq!(bench.skip(2).as_ref(), Ok(&row), "the same again");
+        assert_eq!((bench.board.halted_for(), *bench.board.healthy().borrow()), (None, true));
+        let asked = bench.runtime.block_on(async {
+            tokio::time::timeout(Duration::ZERO, bench.streams.reopen.notified()).await.is_ok()
+        });
+        assert_eq!(asked, !begun_meanwhile);
+        if begun_meanwhile {
+            bench.send(1, &events[2..], at(6));
+        } else {
+            bench.send(0, &events[4..], at(6));
+            bench.streams.newest.store(1, Ordering::Release);
+            assert_eq!(bench.resume(), 2, "behind it, and nothing of the old stream");
+            bench.send(1, &events[3..], at(6));
+        }
+        assert_eq!(bench.resume(), 5);
+        assert_eq!(bench.outcomes()[2], "SKIPPED bad");
+        assert_eq!(bench.number("SELECT total FROM total"), 5);
+        assert_eq!(bench.board.status().borrow().skipped, 1);
+        let reported = bench.board.recent().report(-1, 5).expect("since the start").outcomes;
+        let told = reported.iter().map(|told| (told.sequence, told.outcome));
+        assert_eq!(told.collect::<Vec<_>>(), [(2, Outcome::Skipped)]);
+        assert_eq!(bench.apply_late(2), Err(Reason::EventFailed));
+        assert_eq!(bench.apply_late(1), Err(Reason::NotFound));
+        assert_eq!(bench.outcomes()[2], "SKIPPED bad");
+    }
+}
+
+/// Where the row is pruned, the numbers that are kept of it are changed.
+#[test]
+fn what_was_set_aside_outlives_its_row() {
+    let bench = Bench::new(Inventory);
+    let mut events = adjustments(0, 4);
+    events[1] = event(1, "r", "stock.adjusted", "camera", r#"{"delta":1001}"#);
+    bench.send(0, &events, cursor_after(&events));
+    bench.halted();
+    bench.skip(1).expect("set aside");
+    bench.streams.newest.store(1, Ordering::Release);
+    assert_eq!(bench.resume(), 1);
+    bench.send(1, &events[2..], cursor_after(&events));
+    assert_eq!(bench.resume(), 3);
+    // As if it had been for something that is mended: the same key, with what can be applied.
+    let beside = Connection::open(&bench.db).expect("opened");
+    let mended = event(1, "r", "stock.adjusted", "camera", r#"{"delta":7}"#);
+    let stored = crate::proto::wire::stored(&mended);
+    beside.execute("UPDATE counterfoil_skipped SET event = ?1", [&stored[..]]).expect("written");
+    beside.execute_batch("DELETE FROM counterfoil_ledger WHERE sequence < 2").expect("pruned");
+    let counts = [1, 0, 0, 0, 1];
+    Baseline { from: 2, counts, ..Baseline::BEGINNING }.write(&beside).expect("written");
+    for _ in 0..2 {
+        assert_eq!(bench.apply_late(1), Ok((Outcome::Applied, 3)));
+    }
+    assert_eq!(bench.number("SELECT total FROM total"), 10);
+    let baseline = Baseline::read(&bench.tables()).expect("readable");
+    assert_eq!(baseline.counts, [2, 0, 0, 0, 0]);
+    assert_eq!(bench.board.status().borrow().skipped, 0);
+    beside.execute_batch("UPDATE counterfoil_skipped SET event = x'00'").expect("damaged");
+    assert_eq!(bench.apply_late(1), Err(Reason::Corrupt));
 }
 
 /// What the publisher neither retains nor asks for goes, and no more; the rest is proven.

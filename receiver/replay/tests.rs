@@ -19,7 +19,8 @@ use crate::{
     },
     receiver::{
         ack::Acks,
-        apply::Apply,
+        apply::{Apply, Rules},
+        config::OnError,
         inventory::Inventory,
         pruning::Keep,
         readers::Readers,
@@ -223,8 +224,10 @@ impl Pair {
         let board = Arc::new(Board::new(writer.committed()));
         let streams = Arc::new(Streams::default());
         let ending = CancellationToken::new();
+        let rules = Rules { attempts: 2, on_error: OnError::Halt, keep: Keep::All };
+        let (_, orders) = mpsc::channel(1);
         let apply =
-            Apply::new(writer, board.clone(), streams.clone(), 2, Keep::All, ending.clone());
+            Apply::new(writer, board.clone(), streams.clone(), rules, orders, ending.clone());
         let (work, queue) = mpsc::channel(8);
         std::thread::spawn(move || apply.run(queue));
         let (session, open_session) = watch::channel(None);

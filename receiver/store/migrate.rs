@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::{LEDGER, OUTBOX, SCHEMA_VERSION};
+use super::{LEDGER, OUTBOX, SCHEMA_VERSION, SKIPPED};
 
 /// Format 1 had the log's name in the ledger's keys.
 const SET_ASIDE_1: &str = "
@@ -16,7 +16,7 @@ FROM counterfoil_ledger_1 ORDER BY sequence;
 DROP TABLE counterfoil_ledger_1;";
 
 /// What format 2 did not have.
-const ADDED_BY_3: [&str; 1] = [OUTBOX];
+const ADDED_BY_3: [&str; 2] = [OUTBOX, SKIPPED];
 
 /// Brings a database of an earlier format to [`SCHEMA_VERSION`].
 ///

@@ -17,6 +17,7 @@ pub mod outbox;
 pub mod prune;
 pub mod recover;
 pub mod replace;
+pub mod skipped;
 pub mod staged;
 pub mod trouble;
 
@@ -33,9 +34,15 @@ const SCHEMA_VERSION: i32 = 3;
 const LEDGER: &str = include_str!("ledger.sql");
 /// The table of follow-up events.
 const OUTBOX: &str = include_str!("outbox.sql");
+/// The table of what was set aside.
+const SKIPPED: &str = include_str!("skipped.sql");
 /// All of the receiver's own tables.
-pub const SCHEMA: &str =
-    concat!(include_str!("schema.sql"), include_str!("ledger.sql"), include_str!("outbox.sql"));
+pub const SCHEMA: &str = concat!(
+    include_str!("schema.sql"),
+    include_str!("ledger.sql"),
+    include_str!("outbox.sql"),
+    include_str!("skipped.sql")
+);
 
 /// The connection that writes. One thread owns it.
 pub struct Store {

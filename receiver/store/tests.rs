@@ -224,6 +224,7 @@ fn an_earlier_format_is_brought_to_this_one() {
     let old = Connection::open(&db).expect("opened");
     old.execute_batch(
         "DROP TABLE counterfoil_outbox;
+         DROP TABLE counterfoil_skipped;
          DROP TABLE counterfoil_ledger;
          CREATE TABLE counterfoil_ledger (
              log TEXT NOT NULL, sequence INTEGER NOT NULL CHECK (sequence >= 0),
@@ -265,8 +266,10 @@ fn format_2_gets_the_tables_that_it_lacks() {
     let (_directory, db) = directory();
     drop(opened(&db));
     let old = Connection::open(&db).expect("opened");
-    old.execute_batch("DROP TABLE counterfoil_outbox; PRAGMA user_version = 2;")
-        .expect("as format 2 was");
+    old.execute_batch(
+        "DROP TABLE counterfoil_outbox; DROP TABLE counterfoil_skipped; PRAGMA user_version = 2;",
+    )
+    .expect("as format 2 was");
     drop(old);
     let tables = opened(&db).connection;
     let kind = Kind::of("main", &Inventory).expect("declared");

@@ -7,9 +7,10 @@ use std::{
 };
 
 use counterfoil::proto::pb::{
-    CreateSnapshotRequest, GetLedgerEntryRequest, GetStatusRequest, GetStatusResponse, LedgerEntry,
-    QueryRequest, QueryResponse, ReceiverState, ResyncRequest, Snapshot, WaitAppliedRequest,
-    get_ledger_entry_request::By, receiver_admin_service_client::ReceiverAdminServiceClient,
+    ApplySkippedRequest, ApplySkippedResponse, CreateSnapshotRequest, GetLedgerEntryRequest,
+    GetStatusRequest, GetStatusResponse, LedgerEntry, QueryRequest, QueryResponse, ReceiverState,
+    ResyncRequest, SkipEventRequest, Snapshot, WaitAppliedRequest, get_ledger_entry_request::By,
+    receiver_admin_service_client::ReceiverAdminServiceClient,
     receiver_service_client::ReceiverServiceClient,
 };
 use tonic::{Request, Status, transport::Channel};
@@ -247,6 +248,27 @@ impl Receiver {
         let mut client = ReceiverAdminServiceClient::new(channel(self.address));
         let made = within("CreateSnapshot", client.create_snapshot(CreateSnapshotRequest {}));
         Ok(made.await?.into_inner().snapshot.expect("a snapshot"))
+    }
+
+    /// Has it set aside the event that it cannot apply.
+    ///
+    /// # Errors
+    /// The receiver's.
+    pub async fn skip(&self, sequence: i64, reason: &str) -> Result<LedgerEntry, Status> {
+        let mut client = ReceiverAdminServiceClient::new(channel(self.address));
+        let request = SkipEventRequest { sequence: Some(sequence), reason: reason.into() };
+        let skipped = within("SkipEvent", client.skip_event(request)).await?;
+        Ok(skipped.into_inner().entry.expect("a row"))
+    }
+
+    /// Has it apply an event that was set aside.
+    ///
+    /// # Errors
+    /// The receiver's.
+    pub async fn apply_skipped(&self, sequence: i64) -> Result<ApplySkippedResponse, Status> {
+        let mut client = ReceiverAdminServiceClient::new(channel(self.address));
+        let request = ApplySkippedRequest { sequence: Some(sequence) };
+        Ok(within("ApplySkipped", client.apply_skipped(request)).await?.into_inner())
     }
 
     /// Orders it to give up what its database has.

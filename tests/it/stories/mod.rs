@@ -24,6 +24,7 @@ mod restore;
 mod resync;
 mod retention;
 mod sealed;
+mod skip;
 mod snapshots;
 mod sqlite;
 mod suspect;
