@@ -100,6 +100,10 @@ pub const HEARTBEAT: Duration = Duration::from_secs(10);
 pub const MAX_COMMIT_EVENTS: usize = 1_024;
 /// Most payload bytes of one commit of the receiver.
 pub const MAX_COMMIT_BYTES: usize = 1024 * 1024;
+/// Most steps of SQLite's virtual machine that one event of a projection takes, over all of
+/// its statements. A second or more on a fast machine: far beyond what an event should cost
+/// that others wait for, and it ends what would never end.
+pub const MAX_EVENT_STEPS: u64 = 100_000_000;
 /// Most ledger rows that one commit of the receiver prunes.
 pub const MAX_PRUNED_ROWS: usize = 1_024;
 /// Ledger rows that may go and are still there, from which on they are pruned also while

@@ -133,7 +133,8 @@ pub enum Why {
     /// too many steps, a number that no longer is an integer. Says what, and the numbers.
     #[error("{said}")]
     Refused {
-        /// A word for programs: `ROWS`, `STEPS`, `OVERFLOW`, `UNKNOWN_TYPE`.
+        /// A word for programs: `ROWS`, `STEPS`, `OVERFLOW`, `UNKNOWN_TYPE`, `TEXT`,
+        /// `FOLLOW_UP`, `FORBIDDEN`.
         class: &'static str,
         /// In words.
         said: String,

@@ -10,7 +10,7 @@ use super::{
     projection::{Applied, Fault, Projection, Why},
     store::{
         Store, baseline, cursor,
-        guard::Mode,
+        guard::{Guard, Mode},
         ledger::{self, KEY_CONFLICT, Rows},
         skipped::{self, Aside},
         trouble::{self, Trouble},
@@ -21,6 +21,7 @@ use crate::proto::{
     chain::Cursor,
     crash,
     event::{Event, Time},
+    limits::MAX_EVENT_STEPS,
     outcome::{Outcome, Reported},
 };
 
@@ -299,7 +300,7 @@ impl<'c> Group<'c> {
             .guard
             .during(Mode::Handler, || catch_unwind(run))
             .map_err(|_| EventFault::Panicked)?
-            .map_err(EventFault::Projection)?;
+            .map_err(|fault| EventFault::Projection(explained(fault, &store.guard)))?;
         if tables.is_autocommit() {
             return Err(EventFault::Misbehaved("the projection ended the transaction"));
         }
@@ -329,6 +330,24 @@ impl<'c> Group<'c> {
         self.committed.outcomes[outcome as usize] += 1;
         self.committed.told.extend(ledger::told(event.sequence, outcome, reason, result));
     }
+}
+
+/// What SQLite says to a projection that it may not do something is what the guard has told
+/// it; the guard knows what it was.
+fn explained(fault: Fault, guard: &Guard) -> Fault {
+    let Why::Sql(error) = &fault.why else { return fault };
+    if trouble::judge(error) != Trouble::Statement {
+        return fault;
+    }
+    let why = if guard.took_too_many_steps(error) {
+        let said = format!("took more than {MAX_EVENT_STEPS} steps of SQLite's");
+        Why::Refused { class: "STEPS", said }
+    } else if let Some(what) = guard.take_refused() {
+        Why::Refused { class: "FORBIDDEN", said: format!("may not use {what}") }
+    } else {
+        return fault;
+    };
+    Fault { why, ..fault }
 }
 
 impl EventFault {

@@ -4,13 +4,23 @@
 //! All that is wrong is found at once and said with its line.
 
 mod check;
+mod emit;
 pub mod file;
 pub mod flaw;
+mod object;
+mod parts;
+mod payload;
+mod projection;
 pub mod rules;
 pub mod spec;
+mod statement;
 pub mod statements;
+#[cfg(test)]
+mod tests;
 pub mod text;
 pub mod tokens;
+
+pub use projection::Declared;
 
 use self::{
     flaw::{Flaw, Flaws},

@@ -4,10 +4,11 @@
 
 pub mod functions;
 mod rules;
+mod steps;
 
 use std::sync::{
     Arc, Mutex, PoisonError,
-    atomic::{AtomicU8, Ordering},
+    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
 };
 
 use rusqlite::{
@@ -41,6 +42,10 @@ struct State {
     mode: AtomicU8,
     /// What was refused last, in words.
     refused: Mutex<Option<String>>,
+    /// Whether there is something: asked for each event.
+    any_refused: AtomicBool,
+    /// How often SQLite has looked up from its work since [`Guard::during`], see `steps`.
+    looks: AtomicU64,
 }
 
 impl Guard {
@@ -54,8 +59,13 @@ impl Guard {
         for module in rules::READABLE_MODULES {
             connection.prepare(&format!("SELECT 1 FROM {module}('[]')"))?;
         }
-        let state =
-            Arc::new(State { mode: AtomicU8::new(Mode::Own as u8), refused: Mutex::default() });
+        let state = Arc::new(State {
+            mode: AtomicU8::new(Mode::Own as u8),
+            refused: Mutex::default(),
+            any_refused: AtomicBool::default(),
+            looks: AtomicU64::default(),
+        });
+        functions::stand_in(connection, &state)?;
         let asked = state.clone();
         connection.authorizer(Some(move |context: AuthContext<'_>| {
             match rules::refusal(asked.mode(), &context) {
@@ -77,14 +87,19 @@ impl Guard {
                 self.0.mode.store(Mode::Own as u8, Ordering::Relaxed);
             }
         }
+        if self.0.any_refused.load(Ordering::Relaxed) {
+            self.take_refused();
+        }
+        self.0.looks.store(0, Ordering::Relaxed);
         self.0.mode.store(mode as u8, Ordering::Relaxed);
         let _running = Running(&self.0);
         run()
     }
 
-    /// What was refused since this was asked last, if anything, in words that go after "may
-    /// not use": `ATTACH`, `the function random()`, `a write to counterfoil_ledger`.
+    /// What was refused in the last [`Guard::during`], if anything, in words that go after
+    /// "may not use": `ATTACH`, `the function random()`, `a write to counterfoil_ledger`.
     pub fn take_refused(&self) -> Option<String> {
+        self.0.any_refused.store(false, Ordering::Relaxed);
         self.0.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -98,6 +113,7 @@ impl State {
     }
 
     fn note(&self, what: String) {
+        self.any_refused.store(true, Ordering::Relaxed);
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 }

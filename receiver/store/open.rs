@@ -114,6 +114,7 @@ fn open_across(
     contents::settle(&connection, &guard, log, projection)?;
     let kind = Arc::new(Kind::of(log, projection)?);
     connection.set_prepared_statement_cache_capacity(64);
+    guard.bound_steps(&mut connection)?;
     let wal = checkpoint::Wal::watch(&mut connection, db)?;
     Ok(Store { connection, guard, kind, log: log.to_owned(), db: db.to_owned(), wal })
 }

@@ -1,0 +1,435 @@
+//! What a handler's payload has to have, judged in one pass over its JSON: nothing is copied
+//! out of it but what has to be shown. Pure.
+//!
+//! A field that is asked for may not stand twice, since SQLite takes the first of two and
+//! most others the last.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::spec::{FieldKind, Requirement};
+use crate::{
+    proto::event::{DataKind, Intent},
+    receiver::projection::Fault,
+};
+
+/// Characters of a wrong text that are repeated.
+const SHOWN_CHARS: usize = 40;
+
+/// The fields that a handler asks for, as a tree.
+#[derive(Debug)]
+pub struct Expected(Node);
+
+/// A place in a payload.
+#[derive(Debug, Default)]
+struct Node {
+    /// The requirements on what stands here.
+    required: Vec<usize>,
+    /// What stands under names and numbers.
+    children: Vec<Child>,
+}
+
+#[derive(Debug)]
+struct Child {
+    name: String,
+    /// The name as the number of an item.
+    number: Option<usize>,
+    node: Node,
+}
+
+/// What stands at a place.
+#[derive(Debug, Clone, PartialEq)]
+enum Found {
+    Nothing,
+    Null,
+    Boolean(bool),
+    /// Written as one, and 64 bits hold it.
+    Integer(i64),
+    /// Any other number.
+    Number(f64),
+    Text {
+        bytes: usize,
+        /// Its beginning.
+        shown: String,
+    },
+    List {
+        items: usize,
+    },
+    Object,
+}
+
+impl Expected {
+    /// Of a handler's requirements.
+    pub fn of(requirements: &[Requirement]) -> Self {
+        let mut root = Node::default();
+        for (place, requirement) in requirements.iter().enumerate() {
+            let mut node = &mut root;
+            for token in requirement.field.split('/').skip(1) {
+                node = node.child(token.replace("~1", "/").replace("~0", "~"));
+            }
+            node.required.push(place);
+        }
+        Expected(root)
+    }
+
+    /// Judges a payload. The requirements are those that this was made of.
+    ///
+    /// # Errors
+    /// What is wrong: the first requirement that is not met, with its place.
+    pub fn check(&self, requirements: &[Requirement], intent: &Intent) -> Result<(), Fault> {
+        let Some(first) = requirements.first() else { return Ok(()) };
+        if intent.kind != DataKind::Json {
+            return Err(Fault::payload("data: is no JSON, which was expected").at(&first.place));
+        }
+        let mut found = vec![Found::Nothing; requirements.len()];
+        let mut json = serde_json::Deserializer::from_slice(&intent.data);
+        Walk { node: &self.0, found: &mut found }
+            .deserialize(&mut json)
+            .and_then(|()| json.end())
+            .map_err(|error| {
+                Fault::payload(format!("data: is not the JSON expected: {error}")).at(&first.place)
+            })?;
+        for (requirement, found) in requirements.iter().zip(&found) {
+            if let Some(wrong) = wrong(requirement.kind.as_ref(), found) {
+                let field = match requirement.field.as_str() {
+                    "" => "data",
+                    field => field,
+                };
+                return Err(Fault::payload(format!("{field}: {wrong}")).at(&requirement.place));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    fn child(&mut self, name: String) -> &mut Node {
+        let place = match self.children.iter().position(|child| child.name == name) {
+            Some(place) => place,
+            None => {
+                // RFC 6901: no leading zeros.
+                let number = name.parse().ok().filter(|number: &usize| number.to_string() == name);
+                self.children.push(Child { name, number, node: Node::default() });
+                self.children.len() - 1
+            }
+        };
+        &mut self.children[place].node
+    }
+}
+
+/// What is wrong with a field: found, and expected. None: nothing.
+fn wrong(kind: Option<&FieldKind>, found: &Found) -> Option<String> {
+    let fits = match (kind, found) {
+        (_, Found::Nothing) => false,
+        (None, _) => true,
+        (Some(FieldKind::Integer { min, max }), Found::Integer(number)) => {
+            (min..=max).contains(&number)
+        }
+        (Some(FieldKind::Number { min, max }), Found::Number(number)) => {
+            (min..=max).contains(&number)
+        }
+        (Some(FieldKind::Number { min, max }), Found::Integer(number)) => {
+            (min..=max).contains(&&(*number as f64))
+        }
+        (Some(FieldKind::Text { min, max }), Found::Text { bytes: length, .. })
+        | (Some(FieldKind::List { min, max }), Found::List { items: length }) => {
+            (min..=max).contains(&length)
+        }
+        (Some(FieldKind::Boolean), Found::Boolean(_))
+        | (Some(FieldKind::Object), Found::Object) => true,
+        _ => false,
+    };
+    (!fits).then(|| format!("{found}, {} was expected", Said(kind)))
+}
+
+/// Goes through a value and notes what stands at the places asked for.
+struct Walk<'a> {
+    node: &'a Node,
+    found: &'a mut [Found],
+}
+
+impl Walk<'_> {
+    fn note(&mut self, found: &Found) {
+        for place in &self.node.required {
+            self.found[*place] = found.clone();
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        if self.node.required.is_empty() && self.node.children.is_empty() {
+            return deserializer.deserialize_ignored_any(IgnoredAny).map(drop);
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E: Error>(mut self) -> Result<(), E> {
+        self.note(&Found::Null);
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(mut self, truth: bool) -> Result<(), E> {
+        self.note(&Found::Boolean(truth));
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(mut self, number: i64) -> Result<(), E> {
+        self.note(&Found::Integer(number));
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(mut self, number: u64) -> Result<(), E> {
+        self.note(&match i64::try_from(number) {
+            Ok(number) => Found::Integer(number),
+            Err(_) => Found::Number(number as f64),
+        });
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(mut self, number: f64) -> Result<(), E> {
+        self.note(&Found::Number(number));
+        Ok(())
+    }
+
+    fn visit_str<E: Error>(mut self, text: &str) -> Result<(), E> {
+        let shown = text.chars().take(SHOWN_CHARS).collect();
+        self.note(&Found::Text { bytes: text.len(), shown });
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        let mut items = 0;
+        loop {
+            let children = &self.node.children;
+            let child = children.iter().find(|child| child.number == Some(items));
+            let more = match child {
+                Some(child) => list
+                    .next_element_seed(Walk { node: &child.node, found: &mut *self.found })?
+                    .is_some(),
+                None => list.next_element::<IgnoredAny>()?.is_some(),
+            };
+            if !more {
+                break;
+            }
+            items += 1;
+        }
+        self.note(&Found::List { items });
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut object: A) -> Result<(), A::Error> {
+        let children = &self.node.children;
+        let mut seen = vec![false; children.len()];
+        while let Some(known) = object.next_key_seed(Name(children))? {
+            let Some(place) = known else {
+                object.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let Child { name, node, .. } = &children[place];
+            if std::mem::replace(&mut seen[place], true) {
+                return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
+            }
+            object.next_value_seed(Walk { node, found: &mut *self.found })?;
+        }
+        self.note(&Found::Object);
+        Ok(())
+    }
+}
+
+/// Which child a name is; the name itself is not kept.
+struct Name<'a>(&'a [Child]);
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field's name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().position(|child| child.name == name))
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Found::Nothing => f.write_str("is missing"),
+            Found::Null => f.write_str("is null"),
+            Found::Boolean(truth) => write!(f, "is {truth}"),
+            Found::Integer(number) => write!(f, "is {number}"),
+            Found::Number(number) => write!(f, "is {}", serde_json::Value::from(*number)),
+            Found::Text { bytes, shown } => {
+                let cut = if shown.len() < *bytes { "… (text of " } else { "" };
+                write!(f, "is {}", serde_json::Value::from(shown.as_str()))?;
+                if cut.is_empty() { Ok(()) } else { write!(f, "{cut}{bytes} bytes)") }
+            }
+            Found::List { items } => write!(f, "is a list of {items}"),
+            Found::Object => f.write_str("is an object"),
+        }
+    }
+}
+
+/// What was expected, in words.
+struct Said<'a>(Option<&'a FieldKind>);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("anything"),
+            Some(FieldKind::Boolean) => f.write_str("true or false"),
+            Some(FieldKind::Object) => f.write_str("an object"),
+            Some(FieldKind::Integer { min, max }) => {
+                let (least, most) = (*min != i64::MIN, *max != i64::MAX);
+                bounded(f, "an integer", ["from", ""], least.then_some(min), most.then_some(max))
+            }
+            Some(FieldKind::Number { min, max }) => {
+                let (least, most) = (min.is_finite(), max.is_finite());
+                bounded(f, "a number", ["from", ""], least.then_some(min), most.then_some(max))
+            }
+            Some(FieldKind::Text { min, max }) => {
+                let (least, most) = (*min != 0, *max != usize::MAX);
+                let least = (least || most).then_some(min);
+                bounded(f, "text", ["of", " bytes"], least, most.then_some(max))
+            }
+            Some(FieldKind::List { min, max }) => {
+                let (least, most) = (*min != 0, *max != usize::MAX);
+                let least = (least || most).then_some(min);
+                bounded(f, "a list", ["of", " items"], least, most.then_some(max))
+            }
+        }
+    }
+}
+
+fn bounded<N: fmt::Display>(
+    f: &mut fmt::Formatter<'_>,
+    what: &str,
+    [word, unit]: [&str; 2],
+    least: Option<N>,
+    most: Option<N>,
+) -> fmt::Result {
+    match (least, most) {
+        (None, None) => f.write_str(what),
+        (Some(least), None) => write!(f, "{what} of at least {least}{unit}"),
+        (None, Some(most)) => write!(f, "{what} of at most {most}{unit}"),
+        (Some(least), Some(most)) => write!(f, "{what} {word} {least} to {most}{unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::receiver::testing::event;
+
+    fn required(field: &str, kind: Option<FieldKind>) -> Requirement {
+        Requirement { place: format!("on[0].require[{field}]"), field: field.to_owned(), kind }
+    }
+
+    fn judged(requirement: Requirement, json: &str) -> Result<(), String> {
+        let requirements = [requirement];
+        let intent = event(0, "k", "t", "s", json).intent;
+        Expected::of(&requirements).check(&requirements, &intent).map_err(|fault| {
+            assert_eq!(fault.class(), "PAYLOAD");
+            assert_eq!(fault.place.as_deref(), Some(requirements[0].place.as_str()));
+            fault.to_string()
+        })
+    }
+
+    const INTEGER: FieldKind = FieldKind::Integer { min: i64::MIN, max: i64::MAX };
+    const SMALL: FieldKind = FieldKind::Integer { min: -1_000, max: 1_000 };
+    const NUMBER: FieldKind = FieldKind::Number { min: 0.0, max: f64::INFINITY };
+    const NAME: FieldKind = FieldKind::Text { min: 1, max: 4 };
+    const LINES: FieldKind = FieldKind::List { min: 1, max: usize::MAX };
+
+    #[test]
+    fn what_is_as_expected_passes() {
+        let cases = [
+            ("/a", None, r#"{"a":null}"#),
+            ("/a", Some(SMALL), r#" {"b":[{}],"a":-1000}"#),
+            ("/a", Some(INTEGER), r#"{"a":9223372036854775807}"#),
+            ("/a", Some(INTEGER), r#"{"a":-9223372036854775808}"#),
+            ("/a", Some(NUMBER), r#"{"a":0.5}"#),
+            ("/a", Some(NUMBER), r#"{"a":3}"#),
+            ("/a", Some(NUMBER), r#"{"a":1e300}"#),
+            ("/a", Some(NAME), r#"{"a":"\u0000ü"}"#),
+            ("/a", Some(FieldKind::Boolean), r#"{"a":false}"#),
+            ("/a", Some(FieldKind::Object), r#"{"a":{"a":1,"a":2}}"#),
+            ("/a/1/b", Some(SMALL), r#"{"a":[{"b":"x"},{"b":1}]}"#),
+            ("/a", Some(LINES), r#"{"a":[[1,2,3]]}"#),
+            ("/a~1b/~01", Some(SMALL), r#"{"a/b":{"~1":7}}"#),
+            ("/\u{e4}", Some(SMALL), r#"{"\u00e4":7}"#),
+            ("/", Some(SMALL), r#"{"":7}"#),
+            ("", Some(SMALL), "7"),
+            ("/0", Some(SMALL), "[7]"),
+        ];
+        for (field, kind, json) in cases {
+            assert_eq!(judged(required(field, kind), json), Ok(()), "{field} of {json}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_says_what_was_found_and_what_was_expected() {
+        let cases = [
+            ("/a", None, "{}", "/a: is missing, anything was expected"),
+            ("/a/b", None, r#"{"a":7}"#, "/a/b: is missing"),
+            ("/a/01", None, r#"{"a":[1,2]}"#, "/a/01: is missing"),
+            ("/a", Some(SMALL), r#"{"a":1001}"#, "/a: is 1001, an integer from -1000 to 1000"),
+            ("/a", Some(SMALL), r#"{"a":1.0}"#, "/a: is 1.0, an integer from"),
+            ("/a", Some(SMALL), r#"{"a":1e2}"#, "/a: is 100.0, an integer from"),
+            ("/a", Some(SMALL), r#"{"a":"1"}"#, "/a: is \"1\", an integer"),
+            ("/a", Some(SMALL), r#"{"a":null}"#, "/a: is null, an integer"),
+            ("/a", Some(INTEGER), r#"{"a":9223372036854775808}"#, "an integer was expected"),
+            ("/a", Some(INTEGER), r#"{"a":-9223372036854775809}"#, "an integer was expected"),
+            ("/a", Some(NUMBER), r#"{"a":-0.5}"#, "/a: is -0.5, a number of at least 0 was"),
+            ("/a", Some(NAME), r#"{"a":""}"#, "/a: is \"\", text of 1 to 4 bytes was expected"),
+            ("/a", Some(NAME), r#"{"a":"üüü"}"#, "text of 1 to 4 bytes"),
+            ("/a", Some(LINES), r#"{"a":[]}"#, "/a: is a list of 0, a list of at least 1 items"),
+            ("/a", Some(LINES), r#"{"a":{}}"#, "/a: is an object, a list"),
+            ("/a", Some(FieldKind::Boolean), r#"{"a":0}"#, "/a: is 0, true or false"),
+            (
+                "/a",
+                Some(SMALL),
+                r#"{"a":1,"a":2}"#,
+                "data: is not the JSON expected: duplicate field `a`",
+            ),
+            ("/a/b", Some(SMALL), r#"{"a":{"b":1,"\u0062":2}}"#, "duplicate field `b`"),
+            ("", Some(FieldKind::Object), "[7]", "data: is a list of 1, an object was expected"),
+            ("/a", None, "", "data: is not the JSON expected: EOF"),
+            ("/a", None, r#"{"a":1} x"#, "data: is not the JSON expected: trailing"),
+        ];
+        for (field, kind, json, part) in cases {
+            let said = judged(required(field, kind), json).expect_err(json);
+            assert!(said.contains(part), "{part:?} is missing in: {said}");
+        }
+    }
+
+    #[test]
+    fn a_payload_that_is_no_json_is_a_fault_only_where_something_is_asked_for() {
+        let mut intent = event(0, "k", "t", "s", "{}").intent;
+        intent.kind = DataKind::Binary;
+        let requirements = [required("/a", None)];
+        let fault = Expected::of(&requirements).check(&requirements, &intent).expect_err("none");
+        assert!(fault.to_string().contains("no JSON"), "{fault}");
+        Expected::of(&[]).check(&[], &intent).expect("nothing is asked for");
+    }
+}
