@@ -73,6 +73,13 @@ pub const RECEIVER_BEFORE_LATE_COMMIT: &str = "receiver-before-late-commit";
 /// That transaction is committed; nobody has been told.
 pub const RECEIVER_AFTER_LATE_COMMIT: &str = "receiver-after-late-commit";
 
+/// Follow-up events are about to be sent; none of them is.
+pub const RECEIVER_FORWARD_BEFORE_SEND: &str = "receiver-forward-before-send";
+/// Their receipts are there; nothing of that is noted.
+pub const RECEIVER_FORWARD_AFTER_RECEIPT: &str = "receiver-forward-after-receipt";
+/// It is noted, and committed; nobody has been told.
+pub const RECEIVER_FORWARD_AFTER_MARK: &str = "receiver-forward-after-mark";
+
 /// A copy of the database stands beside it, not yet synced.
 pub const RECEIVER_SNAPSHOT_COPIED: &str = "receiver-snapshot-copied";
 /// The copy is on stable storage and has its hash; nothing has been offered.
@@ -149,6 +156,10 @@ pub const RECEIVER_SKIPPING: [&str; 4] = [
     RECEIVER_BEFORE_LATE_COMMIT,
     RECEIVER_AFTER_LATE_COMMIT,
 ];
+
+/// Those that a receiver passes only while it forwards what its projection emits.
+pub const RECEIVER_FORWARDING: [&str; 3] =
+    [RECEIVER_FORWARD_BEFORE_SEND, RECEIVER_FORWARD_AFTER_RECEIPT, RECEIVER_FORWARD_AFTER_MARK];
 
 /// All that are passed while a receiver makes a snapshot and uploads it.
 pub const RECEIVER_SNAPSHOT: [&str; 5] = [

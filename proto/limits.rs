@@ -109,6 +109,11 @@ pub const MAX_PRUNED_ROWS: usize = 1_024;
 /// Ledger rows that may go and are still there, from which on they are pruned also while
 /// events wait.
 pub const PRESSING_ROWS: i64 = 64 * MAX_PRUNED_ROWS as i64;
+/// Follow-up events that one event may have.
+pub const MAX_FOLLOW_UPS: usize = 1_000;
+/// Most bytes of the name of a follow-up event. The key that is derived for it has room for
+/// that, for its projection's name and for a hash.
+pub const MAX_FOLLOW_UP_NAME_BYTES: usize = 48;
 /// Frames that wait between the receiver's stream and its apply thread.
 /// Below 2,048 events the commits would be capped by it.
 pub const RECEIVE_QUEUE_FRAMES: usize = 8;
@@ -208,6 +213,9 @@ const _: () = {
     assert!(MAX_UNREPORTED_OUTCOMES > MAX_COMMIT_EVENTS);
     assert!(CONNECTION_WINDOW_BYTES > STREAM_WINDOW_BYTES);
     assert!(CONNECTION_WINDOW_BYTES > REPLAY_WINDOW_BYTES);
+    // `sha256:` and the hash, the names, a number, and what stands between them.
+    assert!(MAX_FOLLOW_UPS <= 1_000);
+    assert!(7 + 64 + 1 + MAX_NAME_BYTES + 1 + MAX_FOLLOW_UP_NAME_BYTES + 1 + 3 <= MAX_KEY_BYTES);
     assert!(LINGER.as_millis() < DRAIN.as_millis());
     assert!(RECEIVE_QUEUE_FRAMES * FRAME_EVENTS >= 2 * MAX_COMMIT_EVENTS);
 };

@@ -417,6 +417,27 @@ pub fn event(event: &Event) -> pb::Event {
     }
 }
 
+/// An intent as it is published.
+pub fn new_event(intent: Intent) -> pb::NewEvent {
+    let event = without_place(intent);
+    let data = event.data.map(|data| match data {
+        pb::event::Data::JsonText(text) => pb::new_event::Data::JsonText(text),
+        pb::event::Data::Binary(bytes) => pb::new_event::Data::Binary(bytes),
+        pb::event::Data::Json(object) => pb::new_event::Data::Json(object),
+    });
+    pb::NewEvent {
+        key: event.key,
+        r#type: event.r#type,
+        subject: event.subject,
+        first_attempt_time: event.first_attempt_time,
+        expected_version: event.expected_version,
+        time: event.time,
+        attributes: event.attributes,
+        content_type: event.content_type,
+        data,
+    }
+}
+
 /// An event before it has its place.
 fn without_place(intent: Intent) -> pb::Event {
     let data = match intent.kind {

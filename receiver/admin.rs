@@ -8,6 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::{
     apply::{Done, Order},
+    forward::shown::Stuck,
     offer, resync,
     service::ledger_entry,
     status::{self, Board, Link, State},
@@ -124,6 +125,19 @@ impl ReceiverAdminService for Admin {
         let applied_after = Some(late.after);
         Ok(Response::new(pb::ApplySkippedResponse { entry, applied_after }))
     }
+
+    async fn skip_follow_up(
+        &self,
+        request: Request<pb::SkipFollowUpRequest>,
+    ) -> Result<Response<pb::SkipFollowUpResponse>, Status> {
+        let request = request.into_inner();
+        let sequence = sequence(request.sequence)?;
+        let number = request.number.ok_or_else(|| Refusal::field("number", "is missing"))?;
+        let reason = wire::reason(&request.reason)?.to_owned();
+        may_give_up(&self.board.status().borrow(), (sequence, number))?;
+        self.order(|done| Order::GiveUp { sequence, number, reason, done }).await?;
+        Ok(Response::new(pb::SkipFollowUpResponse {}))
+    }
 }
 
 impl Admin {
@@ -144,6 +158,22 @@ fn sequence(stated: Option<Sequence>) -> Result<Sequence, Refusal> {
             Err(Refusal::field("sequence", format!("is {sequence}; it must be 0 or more")))
         }
         None => Err(Refusal::field("sequence", "is missing")),
+    }
+}
+
+/// Whether a follow-up event may be given up now. Pure.
+fn may_give_up(status: &status::Status, asked: (i64, i64)) -> Result<(), Refusal> {
+    let wrong = |message: String| Err(Refusal::new(Reason::WrongState, message));
+    match status.forwarding.as_ref().and_then(Stuck::refused) {
+        Some(refused) if refused == asked => Ok(()),
+        Some((sequence, number)) => wrong(format!(
+            "forwarding has stopped at follow-up {number} of event {sequence}, not at that one"
+        )),
+        None => wrong(
+            "forwarding has not stopped: only a follow-up event that the other publisher refuses \
+             for good is given up"
+                .to_owned(),
+        ),
     }
 }
 
@@ -182,9 +212,9 @@ fn may_make_snapshot(status: &status::Status) -> Result<(), Refusal> {
 mod tests {
     use super::*;
     use crate::{
-        proto::chain::Cursor,
+        proto::{chain::Cursor, event::Time},
         receiver::{
-            status::{Failure, Resyncing},
+            status::{EventName, Failure, Resyncing},
             testing::log_id,
         },
     };
@@ -215,6 +245,31 @@ mod tests {
         ];
         for (status, words) in refused {
             let refusal = may_resync(&status).expect_err(words);
+            assert_eq!(refusal.reason, Reason::WrongState);
+            assert!(refusal.message.contains(words), "{:?} lacks {words:?}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn only_the_follow_up_in_the_way_is_given_up() {
+        let at = |sequence, next_attempt| {
+            let event = EventName {
+                sequence,
+                key: String::new(),
+                event_type: String::new(),
+                subject: String::new(),
+            };
+            let failure = Failure { event: Some(event), next_attempt, ..Failure::default() };
+            after(|s| s.forwarding = Some(Stuck { failure, number: Some(1) }))
+        };
+        may_give_up(&at(7, None), (7, 1)).expect("it is in the way");
+        let passes = Some(Time::from_unix_millis(0));
+        for (status, words) in [
+            (at(8, None), "follow-up 1 of event 8"),
+            (at(7, passes), "has not stopped"),
+            (after(|_| {}), "has not stopped"),
+        ] {
+            let refusal = may_give_up(&status, (7, 1)).expect_err(words);
             assert_eq!(refusal.reason, Reason::WrongState);
             assert!(refusal.message.contains(words), "{:?} lacks {words:?}", refusal.message);
         }

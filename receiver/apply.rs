@@ -25,6 +25,7 @@ use super::{
     pruning::Keep,
     status::{Board, EventName, Failure},
     store::{
+        outbox::Forwarded,
         skipped::Aside,
         trouble::{self, Trouble},
     },
@@ -67,6 +68,8 @@ pub enum Work {
     /// The log goes on under another `log_id`, with the same history up to what is
     /// committed.
     Adopt(Cursor, oneshot::Sender<Result<(), String>>),
+    /// These follow-up events have been forwarded.
+    Forwarded(Vec<Forwarded>, oneshot::Sender<Result<(), String>>),
 }
 
 /// What is to take the place of what the database holds. It has been checked.
@@ -230,6 +233,9 @@ impl Apply {
             }
             Work::Adopt(to, answer) => {
                 let _ = answer.send(self.adopt(to));
+            }
+            Work::Forwarded(forwarded, answer) => {
+                let _ = answer.send(self.note_forwarded(&forwarded));
             }
         }
     }
@@ -451,6 +457,7 @@ impl Apply {
         self.board.recovered();
         let Some(cursor) = group.cursor else { return };
         self.board.note_commit(cursor, group.outcomes, group.told, group.event_time);
+        self.board.note_emitted(group.emitted);
         self.idle = false;
         if let Err(error) = self.writer.after_commit() {
             self.checkpoint_failed(&error);
@@ -545,6 +552,7 @@ fn next_group(pending: &mut VecDeque<Step>) -> Vec<Step> {
     pending.drain(..count).collect()
 }
 
+mod forwarded;
 mod install;
 mod orders;
 mod pruning;

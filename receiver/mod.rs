@@ -12,6 +12,8 @@ pub mod current;
 pub mod decide;
 pub mod declared;
 pub mod download;
+pub mod follow_up;
+pub mod forward;
 pub mod inventory;
 pub mod offer;
 pub mod projection;

@@ -16,6 +16,7 @@ use super::{
     admin::Admin,
     apply::{Apply, Rules, Streams},
     config::{ResyncPolicy, Settings},
+    forward::{self, Forwarding},
     offer::Offers,
     projection::Projection,
     readers::Readers,
@@ -23,10 +24,11 @@ use super::{
     resync::{self, Resync},
     service, snapshot,
     status::Board,
-    store::{self, OpenError, baseline, cursor, lock, skipped, trouble::Trouble},
+    store::{self, OpenError, baseline, cursor, lock, outbox, skipped, trouble::Trouble},
     writer::Writer,
 };
 use crate::{
+    client::Publisher,
     process::{self, Failure},
     proto::limits::RECEIVE_QUEUE_FRAMES,
 };
@@ -51,6 +53,8 @@ pub async fn run(
         keep: settings.keep_ledger,
     };
     let (resync, snapshot_every) = (settings.resync, settings.snapshot_every);
+    let forward_to =
+        forward::target(projection.as_ref(), settings.forward_to, settings.forward_log)?;
 
     // The database, all of it on stable storage before anything else happens.
     let db = lock::real_name(&db).map_err(|error| {
@@ -65,9 +69,16 @@ pub async fn run(
 
     let ledger_from = baseline::from(&store.connection).map_err(|e| refused(&db, e.into()))?;
     let skipped = skipped::waiting(&store.connection).map_err(|e| refused(&db, e.into()))?;
+    let outbox_pending =
+        outbox::count_pending(&store.connection).map_err(|e| refused(&db, e.into()))?;
 
     let board = Arc::new(Board::new(committed));
-    board.note(|status| (status.ledger_from, status.skipped) = (ledger_from, skipped));
+    board.note(|status| {
+        (status.ledger_from, status.skipped) = (ledger_from, skipped);
+        status.outbox_pending = outbox_pending;
+        let waits_for_nothing = forward_to.is_none() && outbox_pending > 0;
+        status.forwarding = waits_for_nothing.then(forward::without_target);
+    });
     let streams = Arc::new(Streams::default());
     let ending = CancellationToken::new();
     let (session, open_session) = watch::channel(None);
@@ -118,6 +129,15 @@ pub async fn run(
         orders: snapshots,
         ending: ending.clone(),
     };
+    let forwarding = forward_to.map(Publisher::connect).transpose();
+    let forwarding = forwarding.map_err(|error| Failure::Usage(error.to_string()))?;
+    let forwarding = forwarding.map(|to| Forwarding {
+        to,
+        readers: Readers::new(db.clone()),
+        board: board.clone(),
+        work: work.clone(),
+        ending: ending.clone(),
+    });
     let replay = Replay {
         publisher,
         log: log.clone(),
@@ -135,6 +155,12 @@ pub async fn run(
     let replay = alive("the task that receives events", tokio::spawn(follow), &ending);
     let offers = alive("the task that offers snapshots", tokio::spawn(offers.keep()), &ending);
     let acks = alive("the task that acknowledges", tokio::spawn(acks.keep()), &ending);
+    let forward = async {
+        if let Some(forwarding) = forwarding {
+            forwarding.keep().await;
+        }
+    };
+    let forward = alive("the task that forwards", tokio::spawn(forward), &ending);
 
     let served = async {
         let served = process::serve(listener, shown).await;
@@ -154,7 +180,8 @@ pub async fn run(
         }
         Ok(early)
     };
-    let (served, closed, replay, acks, offers) = tokio::join!(served, closed, replay, acks, offers);
+    let (served, closed, replay, acks, offers, forward) =
+        tokio::join!(served, closed, replay, acks, offers, forward);
     served?;
     match closed {
         Ok(Ok(Err(why))) => {
@@ -167,7 +194,7 @@ pub async fn run(
         // As good as a crash, which costs nothing but a longer start.
         Err(_) => tracing::warn!("the database is still busy; ending without closing it"),
     }
-    replay.and(acks).and(offers)
+    replay.and(acks).and(offers).and(forward)
 }
 
 /// Waits for a task. It may be over early, with nothing left to do; if it

@@ -274,6 +274,11 @@ impl Service {
             resyncs: Some(now.resyncs),
             headroom_events: now.headroom_events,
             skipped_events: Some(now.skipped),
+            outbox_pending: Some(now.outbox_pending),
+            forward_failure: now
+                .forwarding
+                .as_ref()
+                .map(|stuck| pb::Failure { follow_up: stuck.number, ..failure(&stuck.failure) }),
         }
     }
 }
@@ -306,6 +311,7 @@ fn failure(failure: &status::Failure) -> pb::Failure {
         next_attempt_time: failure.next_attempt.map(wire::timestamp),
         statement: failure.statement.clone().unwrap_or_default(),
         class: failure.class.unwrap_or_default().to_owned(),
+        follow_up: None,
     }
 }
 

@@ -3,10 +3,11 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use super::{
     apply::{EVENT_FAILED, STORE_CHANGED, STORE_FAILED},
+    forward::shown::Stuck,
     pruning::Heard,
     recent::Recent,
 };
@@ -156,6 +157,10 @@ pub struct Status {
     pub ledger_from: Sequence,
     /// Events that are set aside and wait for their effect.
     pub skipped: i64,
+    /// Follow-up events that wait to be forwarded.
+    pub outbox_pending: i64,
+    /// Why they wait, where something is in the way. Events are applied all the same.
+    pub forwarding: Option<Stuck>,
 }
 
 impl Status {
@@ -181,6 +186,8 @@ impl Status {
             outcomes: [0; Outcome::ALL.len()],
             ledger_from: 0,
             skipped: 0,
+            outbox_pending: 0,
+            forwarding: None,
         }
     }
 
@@ -260,6 +267,10 @@ impl Status {
                  logs say why); events are applied and acknowledged all the same."
             ));
         }
+        if let Some(stuck) = &self.forwarding {
+            detail.push(' ');
+            detail.push_str(&stuck.detail(self.outbox_pending));
+        }
         detail
     }
 }
@@ -313,6 +324,7 @@ pub struct Board {
     committed: watch::Sender<Option<Cursor>>,
     recent: Recent,
     heard: Mutex<Heard>,
+    outbox: Notify,
     healthy: watch::Sender<bool>,
 }
 
@@ -324,6 +336,7 @@ impl Board {
             committed: watch::Sender::new(cursor),
             recent: Recent::after(cursor.map_or(-1, |cursor| cursor.sequence)),
             heard: Mutex::new(Heard::NOTHING),
+            outbox: Notify::new(),
             healthy: watch::Sender::new(true),
         }
     }
@@ -346,6 +359,12 @@ impl Board {
     /// What the publisher has said that ledger rows are pruned by.
     pub fn heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Told when there may be more to forward than before, or a follow-up event less in the
+    /// way. One waits for it.
+    pub fn outbox(&self) -> &Notify {
+        &self.outbox
     }
 
     /// Whether the receiver works.
@@ -401,6 +420,14 @@ impl Board {
         self.committed.send_replace(Some(cursor));
     }
 
+    /// So many follow-up events are committed, and wait to be forwarded.
+    pub fn note_emitted(&self, emitted: i64) {
+        if emitted > 0 {
+            self.note(|status| status.outbox_pending += emitted);
+            self.outbox.notify_one();
+        }
+    }
+
     /// Other content has taken the place of all that was there, up to this cursor.
     pub fn note_installed(&self, cursor: Option<Cursor>) {
         self.recent.begin_anew(cursor.map_or(-1, |cursor| cursor.sequence));
@@ -412,6 +439,7 @@ impl Board {
             (status.halted, status.retrying) = (None, None);
         });
         self.committed.send_replace(cursor);
+        self.outbox.notify_one();
         self.healthy.send_replace(true);
     }
 
@@ -490,6 +518,13 @@ mod tests {
         expect(&|s| s.ack_refused = Some("not known".into()), State::Live, "refuses acks");
         expect(&|s| s.reports_stuck_at = Some(7), State::Live, "after 7 cannot be reported");
         expect(&|s| s.headroom_events = Some(40), State::Live, "40 more events");
+        let waits = Failure {
+            next_attempt: Some(Time::from_unix_millis(0)),
+            ..failure("LOG_FULL", "It is full.")
+        };
+        let stuck = Some(Stuck { failure: waits, number: None });
+        let both = "follow-up events wait: It is full. Trying again";
+        expect(&|s| s.forwarding = stuck.clone(), State::Live, both);
         let full = failure("DISK_FULL", "No space.");
         expect(&|s| s.retrying = Some(full.clone()), State::Retrying, "by itself");
         let broken = failure("STORE_FAILED", "A write failed.");

@@ -7,15 +7,17 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 use super::{
     decide::{Decision, Known, Step, decide},
+    follow_up,
     projection::{Applied, Fault, Projection, Why},
     store::{
         Store, baseline, cursor,
         guard::{Guard, Mode},
         ledger::{self, KEY_CONFLICT, Rows},
+        outbox,
         skipped::{self, Aside},
         trouble::{self, Trouble},
     },
-    tables::Tables,
+    tables::{FollowUp, Tables},
 };
 use crate::proto::{
     chain::Cursor,
@@ -36,6 +38,8 @@ pub struct Committed {
     pub told: Vec<Reported>,
     /// When the publisher accepted the last event.
     pub event_time: Time,
+    /// Follow-up events that wait to be forwarded.
+    pub emitted: i64,
 }
 
 /// Why a group was not committed.
@@ -296,20 +300,23 @@ impl<'c> Group<'c> {
         let Group { store, projection, tables, .. } = self;
         let changes = tables.total_changes();
         let run = AssertUnwindSafe(|| projection.apply(tables, event));
-        let applied = store
-            .guard
-            .during(Mode::Handler, || catch_unwind(run))
+        let applied = store.guard.during(Mode::Handler, || catch_unwind(run));
+        let emitted = tables.take_emitted();
+        let applied = applied
             .map_err(|_| EventFault::Panicked)?
             .map_err(|fault| EventFault::Projection(explained(fault, &store.guard)))?;
         if tables.is_autocommit() {
             return Err(EventFault::Misbehaved("the projection ended the transaction"));
         }
-        let wrote = tables.total_changes() != changes;
+        let wrote = tables.total_changes() != changes || !emitted.is_empty();
+        if matches!(applied, Applied::Done(_)) {
+            self.emit(event, emitted)?;
+        }
         let (outcome, reason, result) = match applied {
             Applied::Done(result) => (Outcome::Applied, None, result),
             Applied::Ignored | Applied::Rejected { .. } if wrote => {
                 return Err(EventFault::Misbehaved(
-                    "the projection wrote rows and said it had not",
+                    "the projection wrote rows, or let events follow, and said it had not",
                 ));
             }
             Applied::Ignored => (Outcome::Ignored, None, None),
@@ -318,6 +325,25 @@ impl<'c> Group<'c> {
             }
         };
         Ok(Effect { outcome, reason, result: result.map(|value| value.to_string()) })
+    }
+
+    /// Keeps what follows from an event, until it is forwarded.
+    fn emit(&mut self, event: &Event, emitted: Vec<FollowUp>) -> Result<(), EventFault> {
+        if emitted.is_empty() {
+            return Ok(());
+        }
+        if !self.projection.emits() {
+            return Err(EventFault::Misbehaved(
+                "the projection let events follow and does not say that it does",
+            ));
+        }
+        let outgoing = follow_up::outgoing(event, self.projection.name(), emitted)
+            .map_err(EventFault::Projection)?;
+        for follow_up in &outgoing {
+            outbox::insert(&self.tables, follow_up).map_err(EventFault::Statement)?;
+        }
+        self.committed.emitted += outgoing.len() as i64;
+        Ok(())
     }
 
     fn count(

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use rusqlite::{Transaction, TransactionBehavior, ffi};
+use rusqlite::{Connection, Transaction, TransactionBehavior, ffi};
 
 use super::{
     current::{Current, Serving},
@@ -19,7 +19,7 @@ use super::{
         baseline::{self, Baseline},
         contents, cursor,
         ledger::{self, Entry},
-        lock,
+        lock, outbox,
         prune::{self, Bound},
         replace,
         skipped::{self, Aside},
@@ -409,6 +409,36 @@ impl Writer {
                  database"
             )),
         })
+    }
+
+    /// How many follow-up events wait to be forwarded; none: that is not known now.
+    pub fn outbox_pending(&self) -> Option<i64> {
+        self.store.as_ref().and_then(|store| outbox::count_pending(&store.connection).ok())
+    }
+
+    /// Changes something of the receiver's own that has nothing to do with the cursor, and
+    /// commits that.
+    ///
+    /// # Errors
+    /// [`Failed`], but for an event's. Another attempt finds out what has come about.
+    pub fn change<T>(
+        &mut self,
+        change: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, Failed> {
+        self.ready()?;
+        let Some(store) = &self.store else { return Err(Failed::Store(busy())) };
+        let begin =
+            || Transaction::new_unchecked(&store.connection, TransactionBehavior::Immediate);
+        let transaction = begin().map_err(Failed::Store)?;
+        let changed = change(&transaction).map_err(Failed::Store)?;
+        if let Err(error) = transaction.commit() {
+            // As after any COMMIT that failed.
+            if trouble::judge(&error) != Trouble::Broken {
+                self.store = None;
+            }
+            return Err(Failed::Store(error));
+        }
+        Ok(changed)
     }
 
     /// Keeps the write-ahead log small; to be called after each commit.

@@ -77,7 +77,7 @@ impl Apply {
     }
 
     /// Not after the disk has failed, not at the end, and after a halt only on order.
-    fn fit_for(&self, ordered: bool) -> Result<(), String> {
+    pub(super) fn fit_for(&self, ordered: bool) -> Result<(), String> {
         match self.may_go_on() {
             Err(_) => Err("the receiver is ending, or its disk has failed".to_owned()),
             Ok(()) if self.halted && !ordered => Err("the receiver has halted".to_owned()),

@@ -1,5 +1,5 @@
-//! What people order of the apply thread: to set aside the event that it cannot apply, and to
-//! make the effect of one that was set aside. Carried out between two transactions, and while
+//! What people order of the apply thread: to set aside the event that it cannot apply, to
+//! make the effect of one that was set aside, and not to forward one that follows. Carried out between two transactions, and while
 //! it waits to try an event again.
 
 use std::time::SystemTime;
@@ -43,6 +43,17 @@ pub enum Order {
         /// For the answer.
         done: Done<Late>,
     },
+    /// Not to forward a follow-up event.
+    GiveUp {
+        /// Of the event that it follows from.
+        sequence: Sequence,
+        /// Which one of that event's.
+        number: i64,
+        /// Why.
+        reason: String,
+        /// For the answer.
+        done: Done<()>,
+    },
 }
 
 /// The event that the thread is trying again, or has halted on.
@@ -80,6 +91,9 @@ impl Apply {
             }
             Order::ApplyLate { sequence, done } => {
                 let _ = done.send(self.apply_late(sequence));
+            }
+            Order::GiveUp { sequence, number, reason, done } => {
+                let _ = done.send(self.give_up(sequence, number, &reason));
             }
         }
     }
@@ -164,6 +178,7 @@ impl Apply {
                 }
                 self.idle = false;
                 self.look_at_skipped();
+                self.look_at_outbox();
                 if let Err(error) = self.writer.after_commit() {
                     self.checkpoint_failed(&error);
                 }

@@ -47,9 +47,10 @@ impl Pruning {
 }
 
 impl Apply {
-    /// Sees where the ledger begins: another database may have come into the place of the
-    /// one before.
+    /// Sees where the ledger begins, and how many follow-up events wait: another database may
+    /// have come into the place of the one before.
     pub(super) fn look_at_ledger(&mut self) {
+        self.look_at_outbox();
         let Some(from) = self.writer.ledger_from() else { return };
         self.pruning.from = from;
         self.board.note(|status| status.ledger_from = from);

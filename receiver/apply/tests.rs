@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, path::PathBuf, sync::atomic::AtomicU32};
 
+mod outbox;
+
 use rusqlite::Connection;
 
 use super::*;
