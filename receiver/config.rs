@@ -89,8 +89,9 @@ pub struct Flags {
     #[arg(long, env = "COUNTERFOIL_DB", value_name = "FILE")]
     #[serde(deserialize_with = "config::text")]
     db: Option<Db>,
-    /// What to do with events [default: inventory].
-    #[arg(long, env = "COUNTERFOIL_PROJECTION", value_name = "NAME")]
+    /// What to do with events: a projection file, or the name of a projection that this
+    /// program brings along [default: inventory].
+    #[arg(long, env = "COUNTERFOIL_PROJECTION", value_name = "FILE|NAME")]
     #[serde(deserialize_with = "config::text")]
     projection: Option<ProjectionName>,
     /// What becomes of an event that cannot be applied, once its attempts are used up: the
@@ -146,7 +147,7 @@ pub struct Settings {
     pub name: String,
     /// The database.
     pub db: PathBuf,
-    /// The projection's name.
+    /// The projection: a path or a name, see [`projections::load`].
     pub projection: String,
     /// What becomes of an event that cannot be applied.
     pub on_error: OnError,
@@ -343,7 +344,7 @@ impl FromStr for Db {
     }
 }
 
-/// The name of a projection that there is.
+/// A projection file, or the name of a projection that there is.
 #[derive(Debug, Clone)]
 struct ProjectionName(String);
 
@@ -351,10 +352,13 @@ impl FromStr for ProjectionName {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        match projections::named(name) {
-            Some(_) => Ok(ProjectionName(name.to_owned())),
-            None => Err(format!("{name:?} is no projection; there is: {}", projections::NAMES)),
+        if projections::is_path(name) || projections::named(name).is_some() {
+            return Ok(ProjectionName(name.to_owned()));
         }
+        Err(format!(
+            "{name:?} is no projection; there is: {}; a file ends in .toml",
+            projections::NAMES
+        ))
     }
 }
 

@@ -38,8 +38,8 @@ fn main() -> ExitCode {
 
 fn serve(flags: Flags) -> Result<(), Failure> {
     let settings = flags.settle()?;
-    let projection = projections::named(&settings.projection)
-        .expect("the settings hold only names of projections that there are");
+    let projection = projections::load(&settings.projection)
+        .map_err(|unusable| Failure::Usage(unusable.to_string()))?;
     process::block_on(THREADS, async {
         let listener = process::bind(settings.listen).await?;
         run::run(settings, projection, listener).await

@@ -4,7 +4,7 @@
 use std::{fmt, fs, path::Path, sync::Arc};
 
 use super::{
-    declared::{self, flaw::Flaw, spec::Spec},
+    declared::{self, Declared, flaw::Flaw, spec::Spec},
     inventory::Inventory,
     projection::Projection,
 };
@@ -41,6 +41,24 @@ pub fn named(name: &str) -> Option<Arc<dyn Projection>> {
         "inventory" => Some(Arc::new(Inventory)),
         _ => None,
     }
+}
+
+/// Whether a projection is told by the path of its file, and not by its name.
+pub fn is_path(projection: &str) -> bool {
+    projection.contains('/') || projection.ends_with(".toml")
+}
+
+/// The projection of a path, or of a name.
+///
+/// # Errors
+/// [`Unusable`].
+pub fn load(projection: &str) -> Result<Arc<dyn Projection>, Unusable> {
+    if is_path(projection) {
+        return Ok(Arc::new(Declared::new(read(Path::new(projection))?)));
+    }
+    named(projection).ok_or_else(|| {
+        Unusable::Unreadable(format!("{projection:?} is no projection; there is: {NAMES}"))
+    })
 }
 
 /// What a file says, checked.
