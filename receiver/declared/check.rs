@@ -23,8 +23,8 @@ use crate::receiver::projection::Migration;
 /// # Errors
 /// That of a database in memory that cannot be made at all.
 pub(super) fn check(file: File, source: &str, flaws: &mut Flaws) -> rusqlite::Result<Spec> {
-    let mut sandbox = Sandbox::new()?;
-    sandbox.tables = tables::make(&sandbox, &file.migrations, flaws)?;
+    let sandbox = Sandbox::new()?;
+    tables::make(&sandbox, &file.migrations, flaws)?;
     let handlers = file.handlers.into_iter().map(|on| handlers::check(&sandbox, on, flaws));
     let handlers = handlers.collect();
     let queries = file.queries.into_iter().map(|query| queries::check(&sandbox, query, flaws));

@@ -64,7 +64,7 @@ pub struct Rule {
     /// `on[1].reject_unless[0]`.
     pub place: String,
     /// Must return a row.
-    pub row: Text,
+    pub row: Option<Text>,
     /// The reason otherwise.
     pub reason: String,
     /// The ledger's result then.
@@ -101,7 +101,7 @@ pub struct Emission {
     /// The type, unless a row says another.
     pub event_type: Option<String>,
     /// Gives the events.
-    pub query: Text,
+    pub query: Option<Text>,
 }
 
 /// `[[query]]`.
@@ -116,7 +116,7 @@ pub struct Query {
     /// Its parameters, each with its line.
     pub parameters: Vec<Text>,
     /// What is asked.
-    pub sql: Text,
+    pub sql: Option<Text>,
     /// For people.
     pub description: String,
     /// Columns that tell rows apart.
@@ -159,11 +159,16 @@ pub fn read(source: &str, flaws: &mut Flaws) -> Option<File> {
     Some(file)
 }
 
+/// What is said of a name, without the word that says it is one: the place does.
+fn without_field(message: &str) -> &str {
+    message.strip_prefix("name: ").unwrap_or(message)
+}
+
 fn read_header(header: &Fields<'_>, file: &mut File, flaws: &mut Flaws) {
     header.only(&["name", "version", "on_unknown_type", "upgrade"], flaws);
     if let Some(name) = header.needed("name", "its name", flaws) {
         if let Err(wrong) = wire::name(&name.text, "name") {
-            flaws.add(name.line_at(0), header.at("name"), wrong.message);
+            flaws.add(name.line_at(0), header.at("name"), without_field(&wrong.message));
         }
         file.name = name.text;
     }

@@ -48,11 +48,6 @@ impl Flaws {
         }
     }
 
-    /// Whether this has been said of this place, in whatever line.
-    pub fn has(&self, place: &str, message: &str) -> bool {
-        self.found.iter().any(|flaw| flaw.place == place && flaw.message == message)
-    }
-
     /// All of them in the order of the file.
     pub fn into_sorted(mut self) -> Vec<Flaw> {
         self.found.sort_by_key(|flaw| flaw.line);

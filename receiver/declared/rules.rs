@@ -46,7 +46,7 @@ pub fn findings(piece: &Piece<'_>, context: Context) -> Vec<Finding> {
         let before = n.checked_sub(1).map(|before| &tokens[before]);
         let rest = &tokens[n..];
         let wrong = [
-            own_tables(token),
+            own_tables(token, tokens.get(n + 1)),
             unfinished(token),
             replacing(before, rest),
             conflict(rest),
@@ -115,14 +115,22 @@ fn created(tokens: &[Token<'_>]) -> Option<String> {
     })
 }
 
-/// Names that are the receiver's.
-fn own_tables(token: &Token<'_>) -> Option<String> {
+/// Names that are the receiver's, or SQLite's.
+fn own_tables(token: &Token<'_>, next: Option<&Token<'_>>) -> Option<String> {
     let name = token.name()?;
-    let prefix = name.get(.."counterfoil_".len())?;
-    prefix.eq_ignore_ascii_case("counterfoil_").then(|| {
-        format!(
+    let begins = |prefix: &str| {
+        name.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
+    };
+    if begins("counterfoil_") {
+        return Some(format!(
             "{name} is not allowed: names that begin with counterfoil_ are the receiver's own; \
              give tables of yours another name"
+        ));
+    }
+    (begins("sqlite_") && !next.is_some_and(|next| next.is_mark("("))).then(|| {
+        format!(
+            "{name} is not allowed: names that begin with sqlite_ are SQLite's own, and no event \
+             has made what stands there; leave it out"
         )
     })
 }
@@ -235,9 +243,9 @@ fn parameter(token: &Token<'_>, context: Context) -> Option<String> {
         return None;
     }
     let instead = if context == Context::Query {
-        "the name of a parameter of the query".to_owned()
+        ":name, with a name that stands in parameters".to_owned()
     } else {
-        known_parameters()
+        format!("one of {}", known_parameters())
     };
     Some(format!("{written} is not allowed: parameters are told by their names; write {instead}"))
 }
@@ -275,6 +283,15 @@ fn unrepeatable(
     }
     let name = first.text.to_ascii_lowercase();
     if !functions::is_deterministic(&name) {
+        let instead = match name.as_str() {
+            "changes" | "total_changes" if context != Context::Migration => {
+                "expect_rows says how many rows a statement has to change"
+            }
+            "random" | "randomblob" if context != Context::Migration => {
+                "take :key or :fingerprint, of which each event has its own"
+            }
+            _ => instead,
+        };
         return Some(format!("{name}() is not allowed: {again}; {instead}"));
     }
     if !OF_TIME.contains(&name.as_str()) {

@@ -16,7 +16,7 @@ use crate::receiver::declared::{
 
 pub(super) fn check(sandbox: &Sandbox, on: file::Handler, flaws: &mut Flaws) -> Handler {
     let rules = on.reject_unless.into_iter().map(|rule| Rule {
-        row: asked(sandbox, &rule.row, &format!("{}.row", rule.place), flaws).0,
+        row: asked(sandbox, rule.row.as_ref(), &format!("{}.row", rule.place), flaws).0,
         result: rule
             .result
             .as_ref()
@@ -89,7 +89,7 @@ fn expect_rows(on: &str, line: usize, rows: &Rows, effects: &mut [Effect], flaws
         Rows::Each(rows) => effects.iter_mut().for_each(|effect| effect.expect_rows = *rows),
         Rows::List(list) if list.len() != effects.len() => {
             let message = format!(
-                "has {} numbers for {} statements; write one for each of them, such as [1, \"any\"]",
+                "is a list of {} for {} statements; write a number for each of them, such as [1, \"any\"]",
                 list.len(),
                 effects.len()
             );
@@ -145,12 +145,13 @@ pub(super) fn line_of(text: &Text, piece: &Piece<'_>, parameter: &str) -> usize 
 /// A query of a handler, and its columns.
 fn asked(
     sandbox: &Sandbox,
-    text: &Text,
+    text: Option<&Text>,
     place: &str,
     flaws: &mut Flaws,
 ) -> (Statement, Option<Vec<String>>) {
     let none =
         || Statement { place: place.to_owned(), text: String::new(), parameters: Vec::new() };
+    let Some(text) = text else { return (none(), None) };
     let Some(piece) = only(text, place, flaws) else { return (none(), None) };
     let prepared = sandbox.prepare((text, &piece), Context::Asked, place, flaws);
     let columns = prepared.as_ref().and_then(|prepared| {
@@ -170,7 +171,7 @@ fn names(prepared: &Prepared<'_>) -> Vec<String> {
 
 /// A query whose row becomes the ledger's result.
 fn result(sandbox: &Sandbox, text: &Text, place: &str, flaws: &mut Flaws) -> Statement {
-    let (statement, columns) = asked(sandbox, text, place, flaws);
+    let (statement, columns) = asked(sandbox, Some(text), place, flaws);
     named_columns(text, place, columns.as_deref().unwrap_or_default(), flaws);
     statement
 }
@@ -202,9 +203,9 @@ pub(super) fn named_columns(text: &Text, place: &str, columns: &[String], flaws:
 /// A query whose rows are events.
 fn emission(sandbox: &Sandbox, emit: file::Emission, flaws: &mut Flaws) -> Emission {
     let place = format!("{}.query", emit.place);
-    let (query, columns) = asked(sandbox, &emit.query, &place, flaws);
-    if let Some(columns) = columns {
-        let line = emit.query.line_at(statements(&emit.query.text).first().map_or(0, |one| one.at));
+    let (query, columns) = asked(sandbox, emit.query.as_ref(), &place, flaws);
+    if let (Some(columns), Some(text)) = (columns, &emit.query) {
+        let line = text.line_at(statements(&text.text).first().map_or(0, |one| one.at));
         for (n, column) in columns.iter().enumerate() {
             if columns[..n].contains(column) {
                 flaws.add(

@@ -11,17 +11,19 @@ use crate::receiver::{
         flaw::{Flaws, listed, meant},
         rules::Context,
         statements::Piece,
+        text::Text,
     },
     projection::DeclaredQuery,
 };
 
 pub(super) fn check(sandbox: &Sandbox, query: Query, flaws: &mut Flaws) -> DeclaredQuery {
-    let piece = only(&query.sql, &query.place, flaws);
-    if let Some(piece) = &piece {
-        prepare(sandbox, &query, piece, flaws);
-    }
-    let sql = piece.map(|piece| piece.text.to_owned()).unwrap_or_default();
-    let owned = |texts: Vec<super::Text>| texts.into_iter().map(|text| text.text.into()).collect();
+    let sql = query.sql.as_ref().and_then(|text| {
+        let piece = only(text, &query.place, flaws)?;
+        prepare(sandbox, &query, (text, &piece), flaws);
+        Some(piece.text.to_owned())
+    });
+    let sql = sql.unwrap_or_default();
+    let owned = |texts: Vec<Text>| texts.into_iter().map(|text| text.text.into()).collect();
     DeclaredQuery {
         name: query.name.into(),
         parameters: owned(query.parameters),
@@ -31,8 +33,13 @@ pub(super) fn check(sandbox: &Sandbox, query: Query, flaws: &mut Flaws) -> Decla
     }
 }
 
-fn prepare(sandbox: &Sandbox, query: &Query, piece: &Piece<'_>, flaws: &mut Flaws) {
-    let (place, text) = (query.place.as_str(), &query.sql);
+fn prepare(
+    sandbox: &Sandbox,
+    query: &Query,
+    (text, piece): (&Text, &Piece<'_>),
+    flaws: &mut Flaws,
+) {
+    let place = query.place.as_str();
     let Some(prepared) = sandbox.prepare((text, piece), Context::Query, place, flaws) else {
         return;
     };

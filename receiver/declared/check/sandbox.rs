@@ -1,6 +1,8 @@
 //! The database in memory that statements are prepared on, and what SQLite says to them in
 //! words that say what to write instead.
 
+use std::cell::Cell;
+
 use rusqlite::{Connection, Error, Statement, config::DbConfig};
 
 use crate::receiver::{
@@ -20,22 +22,15 @@ use crate::receiver::{
 pub(super) struct Sandbox {
     connection: Connection,
     guard: Guard,
-    /// What its migrations have made.
-    pub(super) tables: Tables,
-}
-
-/// What migrations have made.
-#[derive(Debug, Default)]
-pub(super) struct Tables {
-    /// The names of tables and views.
-    pub(super) names: Vec<String>,
-    /// Whether a migration failed, so that some may be missing for that reason alone.
-    pub(super) incomplete: bool,
+    /// Whether a migration failed, so that a table may be missing for that reason alone.
+    incomplete: Cell<bool>,
 }
 
 /// A statement that SQLite has taken.
 pub(super) struct Prepared<'s> {
     pub(super) statement: Statement<'s>,
+    /// Whether its words are right, so that whatever SQLite says to it is news.
+    pub(super) clean: bool,
 }
 
 impl Sandbox {
@@ -49,12 +44,17 @@ impl Sandbox {
             connection.set_db_config(setting, false)?;
         }
         let guard = Guard::on(&mut connection)?;
-        Ok(Sandbox { connection, guard, tables: Tables::default() })
+        Ok(Sandbox { connection, guard, incomplete: Cell::default() })
     }
 
     /// The connection, as the receiver's own.
     pub(super) fn own(&self) -> &Connection {
         &self.connection
+    }
+
+    /// A migration has failed: what is not there from now on is not told.
+    pub(super) fn give_up_tables(&self) {
+        self.incomplete.set(true);
     }
 
     /// Looks at the words of a statement, and prepares it. Notes what is wrong.
@@ -73,12 +73,13 @@ impl Sandbox {
             return None;
         }
         match self.guarded(context, || self.connection.prepare(piece.text)) {
-            Ok(statement) => Some(Prepared { statement }),
+            Ok(statement) => Some(Prepared { statement, clean: findings.is_empty() }),
             // What the words have told is not told again by what the guard makes of them.
             Err(Refusal { by_guard: true, .. }) if !findings.is_empty() => None,
-            Err(Refusal { missing: true, .. }) if self.tables.incomplete => None,
+            Err(Refusal { missing: Some(_), .. }) if self.incomplete.get() => None,
             Err(refusal) => {
-                flaws.add(text.line_at(piece.at + refusal.at), place, refusal.message);
+                let at = refusal.within(piece);
+                flaws.add(text.line_at(piece.at + at), place, refusal.message);
                 None
             }
         }
@@ -115,19 +116,45 @@ impl Sandbox {
         };
         if let Some(what) = self.guard.take_refused() {
             let message = refused(&what, context);
-            return Refusal { at, message, by_guard: true, missing: false };
+            return Refusal { at, message, by_guard: true, missing: None };
         }
-        let said = said(error);
-        let missing = said.starts_with("no such ");
-        let message = match said.strip_prefix("no such table: ") {
-            Some(name) => {
-                let names = self.tables.names.iter().map(String::as_str);
-                let near = meant(name, names.clone());
-                format!("{said}; there are: {}{near}", listed(names))
+        // The schema goes without saying: there is only one.
+        let said = said(error).replace(": main.", ": ");
+        let missing = said
+            .strip_prefix("no such ")
+            .and_then(|rest| rest.split_once(": "))
+            .map(|(kind, name)| (kind.to_owned(), name.to_owned()));
+        let message = match &missing {
+            Some((kind, name)) if kind == "table" => {
+                let names = self.names(
+                    "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name",
+                );
+                let near = meant(name, names.iter().map(String::as_str));
+                format!("{said}; there are: {}{near}", listed(&names))
             }
-            None => said,
+            Some((kind, name)) if kind == "column" => {
+                let names = self.names(
+                    "SELECT columns.name FROM sqlite_schema AS tables
+                     JOIN pragma_table_info(tables.name) AS columns
+                     WHERE tables.type = 'table' AND tables.name",
+                );
+                let bare = name.rsplit('.').next().unwrap_or_default();
+                format!("{said}{}", meant(bare, names.iter().map(String::as_str)))
+            }
+            _ => said,
         };
-        Refusal { at, message, by_guard: false, missing }
+        // SQLite guards its own tables itself.
+        let by_guard = message.ends_with("may not be modified");
+        Refusal { at, message, by_guard, missing: missing.map(|(_, name)| name) }
+    }
+
+    /// Names out of what the migrations have made.
+    fn names(&self, of: &str) -> Vec<String> {
+        let own = format!("{of} NOT LIKE 'counterfoil\\_%' ESCAPE '\\'");
+        let names = self.connection.prepare(&own).and_then(|mut select| {
+            select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()
+        });
+        names.unwrap_or_default()
     }
 }
 
@@ -136,10 +163,21 @@ pub(super) struct Refusal {
     /// Where in it, in bytes.
     pub(super) at: usize,
     pub(super) message: String,
-    /// Whether SQLite could do it and may not.
+    /// Whether it could be done and may not.
     by_guard: bool,
-    /// Whether something that it names is not there.
-    missing: bool,
+    /// What it names and there is not.
+    missing: Option<String>,
+}
+
+impl Refusal {
+    /// Where in the statement: SQLite does not always say, and then it is where the name is.
+    fn within(&self, piece: &Piece<'_>) -> usize {
+        let named = self.missing.as_deref().filter(|_| self.at == 0).and_then(|name| {
+            let mut tokens = piece.tokens.iter();
+            tokens.find(|token| token.name().is_some_and(|it| it.eq_ignore_ascii_case(name)))
+        });
+        named.map_or(self.at, |token| token.at)
+    }
 }
 
 /// What SQLite says, without the statement, which stands in the file.

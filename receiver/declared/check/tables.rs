@@ -1,10 +1,10 @@
 //! The migrations: run one statement at a time, and what they have made looked at.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rusqlite::Connection;
 
-use super::sandbox::{Sandbox, Tables};
+use super::sandbox::Sandbox;
 use crate::receiver::declared::{
     flaw::Flaws,
     rules::Context,
@@ -19,10 +19,11 @@ pub(super) fn make(
     sandbox: &Sandbox,
     migrations: &[Text],
     flaws: &mut Flaws,
-) -> rusqlite::Result<Tables> {
+) -> rusqlite::Result<()> {
     let own = sandbox.own();
     let mut origins = Origins::new();
     let mut complete = true;
+    let mut loose = HashSet::new();
     // All in one transaction, as in a real database.
     own.execute_batch("BEGIN")?;
     for (n, text) in migrations.iter().enumerate() {
@@ -32,15 +33,19 @@ pub(super) fn make(
             flaws.add(text.line_at(0), place.as_str(), "is empty; write the statements of a step");
         }
         for piece in &pieces {
-            complete &= step(sandbox, (text, piece), &place, flaws);
+            if !step(sandbox, (text, piece), &place, flaws) {
+                sandbox.give_up_tables();
+                complete = false;
+            }
             note(own, &mut origins, &place, text.line_at(piece.at))?;
-            not_strict(own, &place, text.line_at(piece.at), flaws)?;
+            not_strict(own, (text, piece), &place, &mut loose, flaws)?;
         }
     }
     if let Err(error) = own.execute_batch("COMMIT") {
         let line = migrations.last().map_or(1, |text| text.line_at(0));
         flaws.add(line, "migration", format!("what the steps leave is refused: {error}"));
         own.execute_batch("ROLLBACK")?;
+        sandbox.give_up_tables();
         complete = false;
     }
     if complete {
@@ -48,8 +53,7 @@ pub(super) fn make(
         views(sandbox, &origins, flaws)?;
         triggers(sandbox, &origins, flaws)?;
     }
-    let names = objects(own, "type IN ('table', 'view')")?;
-    Ok(Tables { names, incomplete: !complete })
+    Ok(())
 }
 
 /// One statement.
@@ -66,7 +70,10 @@ fn step(
     match sandbox.run(&mut prepared, context) {
         Ok(()) => true,
         Err(refusal) => {
-            flaws.add(text.line_at(piece.at + refusal.at), place, refusal.message);
+            if prepared.clean {
+                let message = format!("fails: {}", refusal.message);
+                flaws.add(text.line_at(piece.at + refusal.at), place, message);
+            }
             false
         }
     }
@@ -93,24 +100,31 @@ fn objects(own: &Connection, which: &str) -> rusqlite::Result<Vec<String>> {
 /// Tables that this statement has made without STRICT.
 fn not_strict(
     own: &Connection,
+    (text, piece): (&Text, &Piece<'_>),
     place: &str,
-    line: usize,
+    seen: &mut HashSet<String>,
     flaws: &mut Flaws,
 ) -> rusqlite::Result<()> {
     let mut list = own.prepare(
         "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'
          AND strict = 0 AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
     )?;
+    let copies = piece.tokens.windows(2).any(|two| two[0].is("AS") && !two[1].is_mark("("));
     let names: Vec<String> = list.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     for name in names {
+        if !seen.insert(name.clone()) {
+            continue;
+        }
+        let instead = if copies {
+            "a copy cannot be; make it with its columns, and fill it by INSERT INTO … SELECT"
+        } else {
+            "write STRICT behind its closing bracket"
+        };
         let message = format!(
             "table {name} is not STRICT, so a number that overflows and a value of another type \
-             would be stored as something else without a word; write STRICT behind its closing \
-             bracket"
+             would be stored as something else without a word; {instead}"
         );
-        if !flaws.has(place, &message) {
-            flaws.add(line, place, message);
-        }
+        flaws.add(text.line_at(piece.at), place, message);
     }
     Ok(())
 }

@@ -95,7 +95,7 @@ fn rule(fields: &Fields<'_>, flaws: &mut Flaws) -> Rule {
     }
     Rule {
         place: fields.place().to_owned(),
-        row: row.unwrap_or_default(),
+        row,
         reason: reason.unwrap_or_default().text,
         result: fields.text("result", flaws),
     }
@@ -145,7 +145,7 @@ fn emission(fields: &Fields<'_>, flaws: &mut Flaws) -> Emission {
         line: fields.line(),
         name: name.unwrap_or_default().text,
         event_type: event_type.map(|text| text.text),
-        query: fields.needed("query", "a query whose rows are events", flaws).unwrap_or_default(),
+        query: fields.needed("query", "a query whose rows are events", flaws),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `[[query]]`: what callers may ask.
 
-use super::{Query, fields::Fields};
+use super::{Query, fields::Fields, without_field};
 use crate::{
     proto::wire,
     receiver::declared::{flaw::Flaws, text::Text},
@@ -29,38 +29,44 @@ fn one(fields: &Fields<'_>, flaws: &mut Flaws) -> Query {
     if let Some(name) = &name
         && let Err(wrong) = wire::name(&name.text, "name")
     {
-        flaws.add(name.line_at(0), fields.at("name"), wrong.message);
+        flaws.add(name.line_at(0), fields.at("name"), without_field(&wrong.message));
     }
-    let parameters = fields.texts("parameters", false, flaws);
-    for (n, parameter) in parameters.iter().enumerate() {
-        let place = fields.at("parameters");
-        let written = parameter.text.as_str();
-        if let Some(bare) = written.strip_prefix(':') {
-            let message = format!("is {written:?}; write it here without the colon: {bare:?}");
-            flaws.add(parameter.line_at(0), place, message);
-        } else if !is_parameter(written) {
-            let message = format!("is {written:?}; letters, digits and '_' were expected");
-            flaws.add(parameter.line_at(0), place, message);
-        } else if parameters[..n].iter().any(|other| other.text == written) {
-            flaws.add(
-                parameter.line_at(0),
-                place,
-                format!("has {written:?} twice; once is enough"),
-            );
-        }
-    }
+    let parameters = parameters(&fields, flaws);
     Query {
         place: fields.place().to_owned(),
         line: fields.line(),
         name: name.unwrap_or_default().text,
         parameters,
-        sql: fields.needed("sql", "one statement that reads", flaws).unwrap_or_default(),
+        sql: fields.needed("sql", "one statement that reads", flaws),
         description: fields
             .text("description", flaws)
             .map(|text: Text| text.text)
             .unwrap_or_default(),
         page_by: fields.texts("page_by", false, flaws),
     }
+}
+
+/// Those that are written rightly, or nearly so.
+fn parameters(fields: &Fields<'_>, flaws: &mut Flaws) -> Vec<Text> {
+    let mut read: Vec<Text> = Vec::new();
+    for mut parameter in fields.texts("parameters", false, flaws) {
+        let (line, place) = (parameter.line_at(0), fields.at("parameters"));
+        if let Some(bare) = parameter.text.strip_prefix(':') {
+            let message = format!("has \":{bare}\"; write it here without the colon: {bare:?}");
+            flaws.add(line, place.as_str(), message);
+            parameter.text = bare.to_owned();
+        }
+        let written = parameter.text.as_str();
+        if !is_parameter(written) {
+            let message = format!("has {written:?}; letters, digits and '_' were expected");
+            flaws.add(line, place, message);
+        } else if read.iter().any(|other| other.text == written) {
+            flaws.add(line, place, format!("has {written:?} twice; once is enough"));
+        } else {
+            read.push(parameter);
+        }
+    }
+    read
 }
 
 fn is_parameter(text: &str) -> bool {

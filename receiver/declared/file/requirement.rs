@@ -114,7 +114,7 @@ fn lengths(fields: &Fields<'_>, flaws: &mut Flaws) -> Option<(usize, usize)> {
 
 fn ordered(fields: &Fields<'_>, right: bool, flaws: &mut Flaws) {
     if !right {
-        let message = "min is above max, so nothing would do; exchange them";
+        let message = "min is above max, so no value would do; exchange them";
         flaws.add(fields.line_of("min"), fields.place(), message);
     }
 }
