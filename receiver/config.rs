@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Deserialize;
 use tonic::transport::Endpoint;
 
-use super::{projections, pruning::Keep};
+use super::{projections::Wanted, pruning::Keep};
 use crate::{
     process::{
         Failure,
@@ -89,11 +89,11 @@ pub struct Flags {
     #[arg(long, env = "COUNTERFOIL_DB", value_name = "FILE")]
     #[serde(deserialize_with = "config::text")]
     db: Option<Db>,
-    /// What to do with events: a projection file, or the name of a projection that this
+    /// What to do with events: the path of a projection file, or the name of a projection that this
     /// program brings along [default: inventory].
-    #[arg(long, env = "COUNTERFOIL_PROJECTION", value_name = "FILE|NAME")]
+    #[arg(long, env = "COUNTERFOIL_PROJECTION", value_name = "NAME|FILE")]
     #[serde(deserialize_with = "config::text")]
-    projection: Option<ProjectionName>,
+    projection: Option<Wanted>,
     /// What becomes of an event that cannot be applied, once its attempts are used up: the
     /// receiver halts (halt), or sets it aside and goes on (skip) [default: halt].
     #[arg(long, env = "COUNTERFOIL_ON_ERROR", value_name = "POLICY")]
@@ -147,8 +147,8 @@ pub struct Settings {
     pub name: String,
     /// The database.
     pub db: PathBuf,
-    /// The projection: a path or a name, see [`projections::load`].
-    pub projection: String,
+    /// Which projection.
+    pub projection: Wanted,
     /// What becomes of an event that cannot be applied.
     pub on_error: OnError,
     /// Where follow-up events go to: the publisher's URL, checked.
@@ -249,7 +249,7 @@ impl Flags {
             projection: self
                 .projection
                 .or(file.projection)
-                .map_or_else(|| "inventory".to_owned(), |ProjectionName(name)| name),
+                .unwrap_or_else(|| Wanted::Named("inventory".to_owned())),
             on_error: self.on_error.or(file.on_error).unwrap_or(OnError::Halt),
             forward_to: self.forward_to.or(file.forward_to).map(|ForwardTo(url)| url),
             forward_log: self
@@ -344,24 +344,6 @@ impl FromStr for Db {
     }
 }
 
-/// A projection file, or the name of a projection that there is.
-#[derive(Debug, Clone)]
-struct ProjectionName(String);
-
-impl FromStr for ProjectionName {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        if projections::is_path(name) || projections::named(name).is_some() {
-            return Ok(ProjectionName(name.to_owned()));
-        }
-        Err(format!(
-            "{name:?} is no projection; there is: {}; a file ends in .toml",
-            projections::NAMES
-        ))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
@@ -385,6 +367,20 @@ mod tests {
     }
 
     #[test]
+    fn a_projection_is_a_name_or_a_path() {
+        let file = |path: &str| Wanted::File(path.into());
+        for (written, expected) in [
+            ("inventory", Wanted::Named("inventory".to_owned())),
+            ("sales.toml", file("sales.toml")),
+            ("./sales", file("./sales")),
+            ("projections/sales/projection.toml", file("projections/sales/projection.toml")),
+        ] {
+            let settings = settle(&["--projection", written]).expect("valid");
+            assert_eq!(settings.projection, expected);
+        }
+    }
+
+    #[test]
     fn bad_flags_are_named() {
         for (flag, value) in [
             ("--listen", "nowhere"),
@@ -397,6 +393,7 @@ mod tests {
             ("--db", ""),
             ("--db", ":memory:"),
             ("--projection", "xx"),
+            ("--projection", ""),
             ("--apply-attempts", "0"),
             ("--keep-ledger", "30"),
             ("--resync", "never"),

@@ -1,16 +1,54 @@
 //! Which projection a receiver has: one that this program brings along, by its name, or one
 //! that stands in a file, by its path.
 
-use std::{fmt, fs, path::Path, sync::Arc};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+};
 
 use super::{
     declared::{self, Declared, flaw::Flaw, spec::Spec},
-    inventory::Inventory,
     projection::Projection,
 };
 
-/// The names of those that this program has, for people.
-pub const NAMES: &str = "inventory";
+/// The files that this program brings along, by name.
+const BROUGHT: [(&str, &str); 1] =
+    [("inventory", include_str!("../projections/inventory/projection.toml"))];
+
+/// Which projection is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wanted {
+    /// One that this program brings along.
+    Named(String),
+    /// One that stands in a file.
+    File(PathBuf),
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    /// What has a slash in it or ends in `.toml` is a path.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('/') || text.ends_with(".toml") {
+            Ok(Wanted::File(text.into()))
+        } else if BROUGHT.iter().any(|(name, _)| *name == text) {
+            Ok(Wanted::Named(text.to_owned()))
+        } else {
+            Err(unknown(text))
+        }
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let names: Vec<&str> = BROUGHT.iter().map(|(name, _)| *name).collect();
+    format!(
+        "{name:?} is no projection; there is: {}; the path of a file has a slash in it or ends in \
+         .toml",
+        names.join(", ")
+    )
+}
 
 /// Why a projection cannot be had from a file.
 #[derive(Debug)]
@@ -35,30 +73,22 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// The projection of a name, if there is one.
-pub fn named(name: &str) -> Option<Arc<dyn Projection>> {
-    match name {
-        "inventory" => Some(Arc::new(Inventory)),
-        _ => None,
-    }
-}
-
-/// Whether a projection is told by the path of its file, and not by its name.
-pub fn is_path(projection: &str) -> bool {
-    projection.contains('/') || projection.ends_with(".toml")
-}
-
-/// The projection of a path, or of a name.
+/// The projection that is wanted.
 ///
 /// # Errors
 /// [`Unusable`].
-pub fn load(projection: &str) -> Result<Arc<dyn Projection>, Unusable> {
-    if is_path(projection) {
-        return Ok(Arc::new(Declared::new(read(Path::new(projection))?)));
+pub fn load(wanted: &Wanted) -> Result<Arc<dyn Projection>, Unusable> {
+    match wanted {
+        Wanted::Named(name) => named(name).ok_or_else(|| Unusable::Unreadable(unknown(name))),
+        Wanted::File(path) => Ok(Arc::new(Declared::new(read(path)?))),
     }
-    named(projection).ok_or_else(|| {
-        Unusable::Unreadable(format!("{projection:?} is no projection; there is: {NAMES}"))
-    })
+}
+
+/// The projection that this program brings along by a name, if there is one.
+pub fn named(name: &str) -> Option<Arc<dyn Projection>> {
+    let (_, text) = BROUGHT.iter().find(|(known, _)| *known == name)?;
+    let spec = declared::read(name, text).expect("a test reads every file that is brought along");
+    Some(Arc::new(Declared::new(spec)))
 }
 
 /// What a file says, checked.
@@ -70,4 +100,29 @@ pub fn read(path: &Path) -> Result<Spec, Unusable> {
     let text = fs::read_to_string(path)
         .map_err(|error| Unusable::Unreadable(format!("projection {shown}: {error}")))?;
     declared::read(&shown, &text).map_err(Unusable::Flawed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_brought_along_has_its_name_and_no_flaw() {
+        for (name, text) in BROUGHT {
+            assert_eq!(declared::read(name, text).map(|spec| spec.name), Ok(name.to_owned()));
+        }
+    }
+
+    #[test]
+    fn all_flaws_of_a_file_are_told() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("broken.toml");
+        let load = || load(&Wanted::File(file.clone())).map(drop).expect_err("no projection");
+        assert!(load().to_string().contains("broken.toml"), "{}", load());
+        fs::write(&file, "[projection]\nname = \"a\"\nversion = 0\n").expect("written");
+        let said = load().to_string();
+        for part in ["has 2 flaws", "broken.toml:3: projection.version: ", "broken.toml:1: on: "] {
+            assert!(said.contains(part), "{part:?} is missing in: {said}");
+        }
+    }
 }

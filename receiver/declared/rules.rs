@@ -390,7 +390,7 @@ mod tests {
                 "CREATE TRIGGER x AFTER INSERT ON t BEGIN SELECT RAISE(IGNORE); END",
                 "RAISE(ABORT",
             ),
-            (Query, "SELECT * FROM t WHERE a = ?", "parameter of the query"),
+            (Query, "SELECT * FROM t WHERE a = ?", "stands in parameters"),
         ];
         for (context, sql, part) in cases {
             let said = said(sql, context);
