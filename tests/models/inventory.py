@@ -19,8 +19,6 @@ class Inventory(Model):
     def reserved(self, event):
         task, quantity = event.text("task", 1, 256), event.integer("quantity", 1, 1000)
         expected = event.integer("expected_version", 0)
-        if event.subject == "":
-            raise Fault("subject")
         if event.subject not in self.state["stock"]:
             raise Rejected("unknown_item")
         available, version = self.state["stock"][event.subject]

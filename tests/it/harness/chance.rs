@@ -15,6 +15,21 @@ impl Chance {
         Chance(seed)
     }
 
+    /// The choices of one seed.
+    pub fn seeded(seed: u64) -> Self {
+        Chance(seed)
+    }
+
+    /// One of several.
+    pub fn one_of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len() as u64) as usize]
+    }
+
+    /// True once in so many times.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -62,6 +62,12 @@ impl Setup {
         self
     }
 
+    /// With the projection of this file.
+    pub fn projection(self, file: impl AsRef<Path>) -> Self {
+        let file = file.as_ref().to_str().expect("paths of tests are text");
+        self.arg("--projection").arg(file)
+    }
+
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
         self
@@ -166,6 +172,11 @@ impl Receiver {
     /// Starts one with embedded defaults.
     pub fn start(dir: &Path, publisher: &str) -> Receiver {
         Self::at(dir, publisher).start()
+    }
+
+    /// Runs `receiver check` on a projection file.
+    pub fn check(file: &Path) -> Ended {
+        Launch::new(env!("CARGO_BIN_EXE_receiver")).arg("check").arg(file).run()
     }
 
     /// Runs `receiver recover` over the database in this directory.
