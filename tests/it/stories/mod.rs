@@ -5,6 +5,7 @@ mod api;
 mod apply;
 mod client;
 mod crash_points;
+mod declared;
 mod durability;
 mod fencing;
 mod fingerprint;
