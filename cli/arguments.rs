@@ -35,6 +35,8 @@ pub enum Command {
     Snapshot(Snapshot),
     /// Give up what a receiver's database has, and go on from the publisher's newest snapshot
     Resync(Resync),
+    /// Ask a receiver what its projection has made
+    Query(Query),
     /// Set aside the event that a receiver cannot apply, and let it go on behind it
     Skip(Skip),
     /// Apply an event now that was set aside
@@ -148,6 +150,36 @@ pub struct Resync {
     /// The receiver's name, as confirmation
     #[arg(long, value_name = "NAME")]
     pub confirm: String,
+}
+
+/// Ask a receiver what its projection has made.
+///
+/// The rows of a query that the projection declares, as they are at one moment; without a
+/// name, the queries that there are.
+#[derive(Debug, Clone, Args)]
+pub struct Query {
+    /// Which receiver.
+    #[command(flatten)]
+    pub target: Target,
+    /// The query's name
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Its parameters. One that is left out is NULL
+    #[arg(value_name = "NAME=VALUE")]
+    pub parameters: Vec<String>,
+    /// Answer only once this sequence is applied: with the one of a receipt, what was
+    /// published is in the answer
+    #[arg(long, value_name = "SEQUENCE", value_parser = clap::value_parser!(i64).range(0..))]
+    pub min_sequence: Option<i64>,
+    /// All pages, and not only the first
+    #[arg(long)]
+    pub all: bool,
+    /// Show the queries that there are
+    #[arg(long)]
+    pub list: bool,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Set aside the event that a receiver cannot apply, and let it go on behind it.

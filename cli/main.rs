@@ -13,6 +13,7 @@ mod numbers;
 mod output;
 mod process;
 mod publish;
+mod query;
 mod receipt;
 mod remove_receiver;
 mod resync;
@@ -45,6 +46,7 @@ async fn main() -> ExitCode {
         Command::RemoveReceiver(arguments) => remove_receiver::run(arguments).await,
         Command::Snapshot(arguments) => snapshot::run(arguments).await,
         Command::Resync(arguments) => resync::run(arguments).await,
+        Command::Query(arguments) => query::run(arguments).await,
         Command::Skip(arguments) => skip::skip(arguments).await,
         Command::ApplySkipped(arguments) => skip::apply_skipped(arguments).await,
         Command::Health(arguments) => health::run(arguments).await,

@@ -119,6 +119,12 @@ pub const MAX_FOLLOW_UP_NAME_BYTES: usize = 48;
 pub const RECEIVE_QUEUE_FRAMES: usize = 8;
 /// Most rows that a Query returns.
 pub const MAX_QUERY_ROWS: usize = 1_000;
+/// Most bytes of the rows that a Query returns: with what stands beside them they fit a
+/// message.
+pub const MAX_QUERY_BYTES: usize = MAX_MESSAGE_BYTES - 64 * 1024;
+/// One read of a receiver's database takes no longer than this. A write-ahead log that has to
+/// be cut waits for those under way, and new ones for that.
+pub const MAX_READ: Duration = Duration::from_secs(5);
 
 /// Most bytes of a snapshot in one message of an upload or a download.
 pub const MAX_SNAPSHOT_CHUNK_BYTES: usize = 1024 * 1024;

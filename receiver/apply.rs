@@ -140,6 +140,8 @@ pub struct Apply {
 enum Come {
     Work(Option<Work>),
     Order(Order),
+    /// Nobody reads in the write-ahead log any more that has to be cut.
+    Room,
     Nothing,
 }
 
@@ -254,11 +256,12 @@ impl Apply {
             if !quiet && self.prune_between_groups() {
                 continue;
             }
-            let orders = &mut self.orders;
+            let (orders, gate) = (&mut self.orders, self.writer.gate().clone());
             let come = async {
                 tokio::select! {
                     work = work.recv() => Come::Work(work),
                     Some(order) = orders.recv() => Come::Order(order),
+                    () = gate.emptied() => Come::Room,
                     () = tokio::time::sleep(IDLE), if !quiet => Come::Nothing,
                 }
             };
@@ -266,6 +269,12 @@ impl Apply {
                 Come::Work(work) => return work,
                 Come::Order(order) => {
                     self.carry_out(order);
+                    continue;
+                }
+                Come::Room => {
+                    if self.latched.is_none() {
+                        self.tidy();
+                    }
                     continue;
                 }
                 Come::Nothing => {}
@@ -506,6 +515,8 @@ impl Apply {
             Stop::Latch(why) => {
                 let message = format!("A read or write of the database failed: {why}.");
                 self.writer.mark_halted(&message);
+                // It will not be cut any more.
+                self.writer.gate().open();
                 self.latched = Some(message.clone());
                 Failure { reason: STORE_FAILED, message, ..Default::default() }
             }

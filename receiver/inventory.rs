@@ -42,10 +42,14 @@ impl Projection for Inventory {
     }
 
     fn queries(&self) -> &[DeclaredQuery] {
-        const ITEM: Cow<'static, [Cow<'static, str>]> = Cow::Borrowed(&[Cow::Borrowed("item")]);
+        type Names = Cow<'static, [Cow<'static, str>]>;
+        const NONE: Names = Cow::Borrowed(&[]);
+        const ITEM: Names = Cow::Borrowed(&[Cow::Borrowed("item")]);
+        const KEY: Names = Cow::Borrowed(&[Cow::Borrowed("key")]);
         const fn query(
             name: &'static str,
-            parameters: Cow<'static, [Cow<'static, str>]>,
+            parameters: Names,
+            page_by: Names,
             sql: &'static str,
         ) -> DeclaredQuery {
             DeclaredQuery {
@@ -53,12 +57,13 @@ impl Projection for Inventory {
                 parameters,
                 sql: Cow::Borrowed(sql),
                 description: Cow::Borrowed(""),
-                page_by: Cow::Borrowed(&[]),
+                page_by,
             }
         }
         const QUERIES: &[DeclaredQuery] = &[
             query(
                 "stock",
+                ITEM,
                 ITEM,
                 "SELECT item, available, version FROM stock WHERE item = :item
                  UNION ALL
@@ -68,12 +73,13 @@ impl Projection for Inventory {
             query(
                 "reservations",
                 ITEM,
+                KEY,
                 "SELECT key, task, item, quantity FROM reservation WHERE item = :item
                  UNION ALL
                  SELECT key, task, item, quantity FROM reservation WHERE :item IS NULL
                  ORDER BY key",
             ),
-            query("total", Cow::Borrowed(&[]), "SELECT total FROM total"),
+            query("total", NONE, NONE, "SELECT total FROM total"),
         ];
         QUERIES
     }

@@ -19,6 +19,7 @@ pub mod offer;
 pub mod projection;
 pub mod projections;
 pub mod pruning;
+pub mod query;
 pub mod readers;
 pub mod recent;
 pub mod replay;

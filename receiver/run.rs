@@ -90,7 +90,9 @@ pub async fn run(
 
     let writer = Writer::new(store, committed, projection);
     let current = writer.current().clone();
-    let mut shown = service::routes(&board, &log, &name, &db, &current, ending.clone());
+    let gate = writer.gate().clone();
+    let readers = Readers::new(db.clone(), gate.clone());
+    let mut shown = service::routes(&board, &log, &name, readers, &current, ending.clone());
     let admin = Admin {
         name: name.clone(),
         log: log.clone(),
@@ -133,7 +135,7 @@ pub async fn run(
     let forwarding = forwarding.map_err(|error| Failure::Usage(error.to_string()))?;
     let forwarding = forwarding.map(|to| Forwarding {
         to,
-        readers: Readers::new(db.clone()),
+        readers: Readers::new(db.clone(), gate.clone()),
         board: board.clone(),
         work: work.clone(),
         ending: ending.clone(),
@@ -149,7 +151,7 @@ pub async fn run(
         session,
         ending: ending.clone(),
     };
-    let readers = Readers::new(db.clone());
+    let readers = Readers::new(db.clone(), gate);
     let acks = Acks { log, name, readers, board, session: open_session, ending: ending.clone() };
     let follow = resync::follow(replay, resync);
     let replay = alive("the task that receives events", tokio::spawn(follow), &ending);

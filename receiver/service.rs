@@ -1,6 +1,6 @@
 //! The RPC edge: decode, look, encode. Changes nothing.
 
-use std::{path::Path, pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::stream;
 use tokio::{
@@ -14,7 +14,8 @@ use tonic::{Request, Response, Status, service::RoutesBuilder};
 use super::{
     current::Current,
     projection::{DeclaredQuery, Projection},
-    readers::{self, Readers},
+    query::Asked,
+    readers::Readers,
     status::{self, Board, State},
     store::{baseline, contents, ledger},
 };
@@ -45,13 +46,13 @@ pub fn routes(
     board: &Arc<Board>,
     log: &str,
     name: &str,
-    db: &Path,
+    readers: Readers,
     current: &Current,
     ending: CancellationToken,
 ) -> process::Service {
     let service = Service {
         board: board.clone(),
-        readers: Readers::new(db.to_owned()),
+        readers,
         log: log.to_owned(),
         name: name.to_owned(),
         current: current.clone(),
@@ -171,9 +172,13 @@ impl ReceiverService for Service {
         &self,
         request: Request<pb::QueryRequest>,
     ) -> Result<Response<pb::QueryResponse>, Status> {
-        let pb::QueryRequest { name, parameters, min_sequence } = request.into_inner();
-        let asked = declared(&*self.current.projection(), &name)?.clone();
-        readers::parameters(&asked, parameters.clone())?;
+        let pb::QueryRequest { name, parameters, min_sequence, page_size, page_token } =
+            request.into_inner();
+        let asks = |projection: &dyn Projection| {
+            let query = declared(projection, &name)?;
+            Asked::of(query, parameters.clone(), page_size, &page_token)
+        };
+        asks(&*self.current.projection())?;
         if let Some(sequence) = min_sequence {
             match timeout(QUERY_PATIENCE, self.applied(sequence)).await {
                 Ok(applied) => drop(applied?),
@@ -185,16 +190,15 @@ impl ReceiverService for Service {
         let found = loop {
             let mut serving = self.current.watch();
             let projection = serving.borrow_and_update().projection.clone();
-            let query = declared(&*projection, &name)?.clone();
-            let parameters = readers::parameters(&query, parameters.clone())?;
+            let asked = asks(&*projection)?;
             let (log, version) = (self.log.clone(), projection.version().to_string());
             let found = self.readers.read(move |tables| {
-                let found = readers::query(tables, &log, &query, &parameters);
+                let found = asked.run(tables, &log);
                 // Versions only rise, so none has taken over before this was read either.
                 if contents::version(tables)? == version { found.map(Some) } else { Ok(None) }
             });
             match found.await? {
-                Some(found) => break found,
+                Some(found) => break found?,
                 // A later version of the projection has just taken over: its query counts.
                 None => tokio::select! {
                     _ = serving.changed() => {}
@@ -206,7 +210,26 @@ impl ReceiverService for Service {
             rows: found.rows,
             sequence: Some(found.sequence),
             truncated: found.truncated,
+            next_page_token: found.next,
+            columns: found.columns,
         }))
+    }
+
+    async fn list_queries(
+        &self,
+        _: Request<pb::ListQueriesRequest>,
+    ) -> Result<Response<pb::ListQueriesResponse>, Status> {
+        let projection = self.current.projection();
+        let owned = |names: &[std::borrow::Cow<'static, str>]| {
+            names.iter().map(|name| name.to_string()).collect()
+        };
+        let queries = projection.queries().iter().map(|query| pb::DeclaredQuery {
+            name: query.name.to_string(),
+            description: query.description.to_string(),
+            parameters: owned(&query.parameters),
+            page_by: owned(&query.page_by),
+        });
+        Ok(Response::new(pb::ListQueriesResponse { queries: queries.collect() }))
     }
 
     async fn wait_applied(

@@ -18,7 +18,7 @@ use crate::proto::{
     crash,
     event::{Event, Sequence},
     outcome::Outcome,
-    refusal::Refusal,
+    refusal::{Reason, Refusal},
 };
 
 /// Sets aside the event that comes next: ledger row, the event itself and the cursor.
@@ -87,6 +87,11 @@ pub fn apply_late(
     let kept = skipped::find(&transaction, sequence)?.ok_or(NotLate::Unknown)?;
     let event = kept.event().map_err(NotLate::Damaged)?;
     let row = ledger::by_sequence(&transaction, &store.log, sequence)?;
+    let (key, fingerprint) = (&event.intent.key, event.intent.fingerprint);
+    if row.as_ref().is_some_and(|row| (&row.key, row.fingerprint) != (key, fingerprint)) {
+        let message = format!("what is kept of event {sequence} is not what the ledger names");
+        return Err(NotLate::Damaged(Refusal::new(Reason::Corrupt, message)));
+    }
     if let Some(after) = kept.applied_after {
         let entry = row.unwrap_or_else(|| pruned(&event));
         return Ok(Late { entry, after, now: false });

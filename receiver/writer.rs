@@ -18,6 +18,7 @@ use super::{
         self, OpenError, Store,
         baseline::{self, Baseline},
         contents, cursor,
+        gate::Gate,
         ledger::{self, Entry},
         lock, outbox,
         prune::{self, Bound},
@@ -50,6 +51,8 @@ pub struct Writer {
     /// Where an installation or an adoption of unknown outcome has left the cursor, if it
     /// came through.
     perhaps: Option<Option<Cursor>>,
+    /// For those who read beside it, whatever store is open.
+    gate: Gate,
 }
 
 /// How the store is opened: with its barrier or without.
@@ -73,6 +76,7 @@ impl Writer {
     pub fn new(store: Store, committed: Option<Cursor>, projection: Arc<dyn Projection>) -> Self {
         let (db, log) = (store.db().to_owned(), store.log.clone());
         let current = Current::new(projection, store.kind.clone());
+        let gate = store.gate().clone();
         Writer {
             store: Some(store),
             current,
@@ -82,6 +86,7 @@ impl Writer {
             committed,
             unsure: None,
             perhaps: None,
+            gate,
         }
     }
 
@@ -343,7 +348,8 @@ impl Writer {
     /// Opens the store again, with its barrier, and looks where the cursor is:
     /// after a COMMIT of unknown outcome, that is the answer.
     fn open(&mut self, open: Open) -> Result<Store, Failed> {
-        let store = self.open_by_whoever(open).map_err(failed)?;
+        let mut store = self.open_by_whoever(open).map_err(failed)?;
+        store.take_over(self.gate.clone());
         let found = cursor::read(&store.connection, &self.log).map_err(Failed::Store)?;
         if found != self.committed {
             match &self.unsure {
@@ -381,6 +387,11 @@ impl Writer {
     /// How many events are set aside and wait for their effect; none: that is not known now.
     pub fn waiting(&self) -> Option<i64> {
         self.store.as_ref().and_then(|store| skipped::waiting(&store.connection).ok())
+    }
+
+    /// The gate that readers of this database come through.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// The first sequence that the ledger has a row of; none: that is not known now.

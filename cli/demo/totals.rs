@@ -63,7 +63,7 @@ pub async fn ask(pair: &Pair, last: i64, ledger: Ledger) -> Result<Totals, Failu
 async fn query(pair: &Pair, name: &str, last: i64) -> Result<QueryResponse, Failure> {
     let url = pair.receiver_url();
     let request =
-        QueryRequest { name: name.to_owned(), parameters: None, min_sequence: Some(last) };
+        QueryRequest { name: name.to_owned(), min_sequence: Some(last), ..QueryRequest::default() };
     let response = link::receiver(&url)?.query(link::call(request)).await;
     response.map(tonic::Response::into_inner).map_err(|status| Failure::call(&url, &status))
 }

@@ -25,7 +25,7 @@ use crate::{
         pruning::Keep,
         readers::Readers,
         status::{State, Status as Shown},
-        store,
+        store::{self, gate::Gate},
         testing::{adjustments, cursor_after, event, log_id},
         writer::Writer,
     },
@@ -247,7 +247,7 @@ impl Pair {
         let acks = Acks {
             log,
             name,
-            readers: Readers::new(ledger(db)),
+            readers: Readers::new(ledger(db), Gate::default()),
             board: board.clone(),
             session: open_session,
             ending: ending.clone(),

@@ -13,7 +13,7 @@ use std::{
 
 use rusqlite::{Connection, hooks::Wal as Handle, wal::CheckpointMode};
 
-use super::{Store, lock, trouble};
+use super::{Store, gate::Gate, lock, trouble};
 use crate::proto::crash;
 
 /// Pages after which the log is copied into the database: 4 MiB at 4 KiB each.
@@ -21,6 +21,8 @@ const CHECKPOINT_PAGES: u32 = 1_024;
 /// A file that has grown beyond this is cut, as soon as no reader needs it.
 /// Copying alone never shrinks it.
 const TRUNCATE_BYTES: u64 = 16 * 1024 * 1024;
+/// Pages at which readers are in the way if the log has not started over by then.
+const CROWDED_PAGES: u32 = 4 * CHECKPOINT_PAGES;
 /// How often the size of the file is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -34,6 +36,8 @@ pub(super) struct Wal {
     /// Pages at the commit before, to see when it starts over.
     before: u32,
     looked: Instant,
+    /// For those who read beside the writer.
+    gate: Gate,
 }
 
 impl Wal {
@@ -53,6 +57,7 @@ impl Wal {
             next: CHECKPOINT_PAGES,
             before: 0,
             looked: Instant::now(),
+            gate: Gate::default(),
         })
     }
 
@@ -90,10 +95,18 @@ impl Store {
             self.wal.next = CHECKPOINT_PAGES;
         }
         self.wal.before = pages;
+        if self.wal.gate.is_closed() {
+            if self.wal.gate.is_empty() {
+                self.cut()?;
+            }
+            return Ok(());
+        }
         if self.wal.looked.elapsed() >= LOOK {
             self.wal.looked = Instant::now();
             if self.wal.bytes() > TRUNCATE_BYTES {
-                self.cut()?;
+                if !self.cut()? {
+                    self.wal.gate.close();
+                }
                 return Ok(());
             }
         }
@@ -101,8 +114,22 @@ impl Store {
             checkpoint(&self.connection, CheckpointMode::PASSIVE)?;
             // A reader may keep it from starting over; then not at every commit again.
             self.wal.next = pages + CHECKPOINT_PAGES;
+            if pages >= CROWDED_PAGES {
+                self.wal.gate.close();
+            }
         }
         Ok(())
+    }
+
+    /// The gate that readers beside this connection come through.
+    pub fn gate(&self) -> &Gate {
+        &self.wal.gate
+    }
+
+    /// Takes over the gate of the store before this one, and opens it.
+    pub fn take_over(&mut self, gate: Gate) {
+        gate.open();
+        self.wal.gate = gate;
     }
 
     /// To be called when nothing has happened for a while. `true`: nothing is left to do.
@@ -110,13 +137,20 @@ impl Store {
     /// # Errors
     /// As [`Store::after_commit`].
     pub fn when_idle(&mut self) -> rusqlite::Result<bool> {
-        if self.wal.bytes() == 0 { Ok(true) } else { self.cut() }
+        if self.wal.bytes() == 0 {
+            self.wal.gate.open();
+            return Ok(true);
+        }
+        self.cut()
     }
 
     fn cut(&mut self) -> rusqlite::Result<bool> {
         // A reader in the way is not waited for: there will be another time.
         self.connection.busy_timeout(Duration::ZERO)?;
-        let done = checkpoint(&self.connection, CheckpointMode::TRUNCATE)?;
+        let done = checkpoint(&self.connection, CheckpointMode::TRUNCATE);
+        // Where it could not be cut, nobody need wait outside for that.
+        self.wal.gate.open();
+        let done = done?;
         self.connection.busy_timeout(super::open::BUSY_TIMEOUT)?;
         if done {
             self.wal.pages.store(0, Ordering::Relaxed);

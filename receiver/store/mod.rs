@@ -7,6 +7,7 @@ pub mod contents;
 pub mod cursor;
 pub mod descent;
 pub mod fit;
+pub mod gate;
 pub mod guard;
 mod kind;
 pub mod ledger;

@@ -134,7 +134,7 @@ mod tests {
                      WHERE applied_turn IS NOT NULL ORDER BY applied_turn)";
         let turns: String = tables.query_row(turns, [], |row| row.get(0)).expect("readable");
         assert_eq!(turns, "2,0");
-        let forge = "UPDATE counterfoil_skipped SET event = CAST(event || x'1200' AS BLOB)
+        let forge = "UPDATE counterfoil_skipped SET event = CAST(event || x'1a0178' AS BLOB)
                  WHERE sequence = 1";
         tables.execute(forge, []).expect("forged");
         found(1).expect("there").event().map(|event| event.intent.fingerprint).expect_err("forged");

@@ -20,6 +20,7 @@ mod projection_check;
 mod pruning;
 mod publish;
 mod publish_stream;
+mod query;
 mod receipts;
 mod replay;
 mod restore;
