@@ -1,4 +1,5 @@
-//! The built-in projection: stock by item, reservations, and a running total.
+//! A projection written in Rust, for the unit tests: stock by item, reservations, and a
+//! running total. The program itself has it as a file, and a test holds the two together.
 
 use std::borrow::Cow;
 

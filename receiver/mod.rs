@@ -14,6 +14,7 @@ pub mod declared;
 pub mod download;
 pub mod follow_up;
 pub mod forward;
+#[cfg(test)]
 pub mod inventory;
 pub mod offer;
 pub mod projection;

@@ -87,8 +87,17 @@ pub fn load(wanted: &Wanted) -> Result<Arc<dyn Projection>, Unusable> {
 /// The projection that this program brings along by a name, if there is one.
 pub fn named(name: &str) -> Option<Arc<dyn Projection>> {
     let (_, text) = BROUGHT.iter().find(|(known, _)| *known == name)?;
-    let spec = declared::read(name, text).expect("a test reads every file that is brought along");
-    Some(Arc::new(Declared::new(spec)))
+    Some(Arc::new(brought(name, text)))
+}
+
+/// The one by which the program measures itself.
+pub fn inventory() -> Declared {
+    let [(name, text)] = BROUGHT;
+    brought(name, text)
+}
+
+fn brought(name: &str, text: &str) -> Declared {
+    Declared::new(declared::read(name, text).expect("a test reads every file brought along"))
 }
 
 /// What a file says, checked.

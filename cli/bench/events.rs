@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use counterfoil::proto::pb::{NewEvent, PublishRequest, new_event::Data};
 use prost::Message as _;
 
@@ -23,6 +24,11 @@ impl Events {
         let words = "counted by hand on a quiet afternoon ".chars().cycle().take(note);
         let payload: String = BEFORE_NOTE.chars().chain(words).chain(AFTER_NOTE.chars()).collect();
         Events { payload: payload.into() }
+    }
+
+    /// The payload of each.
+    pub fn payload(&self) -> Bytes {
+        Bytes::copy_from_slice(self.payload.as_bytes())
     }
 
     /// Bytes of a request with one of them, as it is sent.

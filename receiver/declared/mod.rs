@@ -21,6 +21,7 @@ pub mod text;
 pub mod tokens;
 
 pub use projection::Declared;
+pub use statement::bind;
 
 use self::{
     flaw::{Flaw, Flaws},

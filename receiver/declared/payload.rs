@@ -70,6 +70,8 @@ impl Expected {
             }
             node.required.push(place);
         }
+        // What the payload is at all, in case that is why something is missing.
+        root.required.push(requirements.len());
         Expected(root)
     }
 
@@ -82,7 +84,7 @@ impl Expected {
         if intent.kind != DataKind::Json {
             return Err(Fault::payload("data: is no JSON, which was expected").at(&first.place));
         }
-        let mut found = vec![Found::Nothing; requirements.len()];
+        let mut found = vec![Found::Nothing; requirements.len() + 1];
         let mut json = serde_json::Deserializer::from_slice(&intent.data);
         Walk { node: &self.0, found: &mut found }
             .deserialize(&mut json)
@@ -90,14 +92,17 @@ impl Expected {
             .map_err(|error| {
                 Fault::payload(format!("data: is not the JSON expected: {error}")).at(&first.place)
             })?;
+        let whole = &found[requirements.len()];
         for (requirement, found) in requirements.iter().zip(&found) {
-            if let Some(wrong) = wrong(requirement.kind.as_ref(), found) {
-                let field = match requirement.field.as_str() {
-                    "" => "data",
-                    field => field,
-                };
-                return Err(Fault::payload(format!("{field}: {wrong}")).at(&requirement.place));
-            }
+            let Some(wrong) = wrong(requirement.kind.as_ref(), found) else { continue };
+            let said = match requirement.field.as_str() {
+                "" => format!("data: {wrong}"),
+                field if !holds(whole, field) => {
+                    format!("data: {whole}, an object was expected")
+                }
+                field => format!("{field}: {wrong}"),
+            };
+            return Err(Fault::payload(said).at(&requirement.place));
         }
         Ok(())
     }
@@ -115,6 +120,16 @@ impl Node {
             }
         };
         &mut self.children[place].node
+    }
+}
+
+/// Whether a payload is of a kind that can hold a field at all.
+fn holds(whole: &Found, field: &str) -> bool {
+    let first = field.split('/').nth(1).unwrap_or_default();
+    match whole {
+        Found::Object => true,
+        Found::List { .. } => first.parse::<usize>().is_ok(),
+        _ => false,
     }
 }
 
@@ -414,6 +429,9 @@ mod tests {
             ),
             ("/a/b", Some(SMALL), r#"{"a":{"b":1,"\u0062":2}}"#, "duplicate field `b`"),
             ("", Some(FieldKind::Object), "[7]", "data: is a list of 1, an object was expected"),
+            ("/a", Some(SMALL), "[7]", "data: is a list of 1, an object was expected"),
+            ("/a", Some(SMALL), "null", "data: is null, an object was expected"),
+            ("/1", Some(SMALL), "[7]", "/1: is missing"),
             ("/a", None, "", "data: is not the JSON expected: EOF"),
             ("/a", None, r#"{"a":1} x"#, "data: is not the JSON expected: trailing"),
         ];

@@ -51,6 +51,11 @@ impl Declared {
         &self.spec
     }
 
+    /// The handler that takes a type.
+    pub fn handler(&self, event_type: &str) -> Option<&Handler> {
+        self.place(event_type).map(|place| &self.spec.handlers[place])
+    }
+
     /// The place of the handler that takes a type: the one that names it, or else the one
     /// with the longest beginning of it.
     fn place(&self, event_type: &str) -> Option<usize> {

@@ -64,13 +64,24 @@ pub fn bound<'s, 't>(
     event: &Event,
 ) -> rusqlite::Result<tables::Statement<'s, 't>> {
     let mut prepared = tables.statement(&statement.text)?;
-    for &(index, parameter) in &statement.parameters {
-        bind(&mut prepared, index, parameter, event)?;
-    }
+    bind(&mut prepared, statement, event)?;
     Ok(prepared)
 }
 
-fn bind(
+/// Sets a prepared statement's parameters to what they stand for.
+///
+/// # Errors
+/// Whatever SQLite says.
+pub fn bind(
+    prepared: &mut rusqlite::Statement<'_>,
+    statement: &Statement,
+    event: &Event,
+) -> rusqlite::Result<()> {
+    let mut parameters = statement.parameters.iter();
+    parameters.try_for_each(|&(index, parameter)| bind_one(prepared, index, parameter, event))
+}
+
+fn bind_one(
     statement: &mut rusqlite::Statement<'_>,
     index: usize,
     parameter: Parameter,

@@ -7,10 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use counterfoil::{
-    proto::{chain::Cursor, limits::MAX_COMMIT_EVENTS, outcome::Outcome},
+    proto::{
+        chain::Cursor,
+        event::{DataKind, Event, Intent, Time},
+        limits::MAX_COMMIT_EVENTS,
+        outcome::Outcome,
+    },
     receiver::{
-        inventory::{ADD_TO_TOTAL, ADJUST, Inventory},
+        declared::{self, spec::Effect},
+        projections,
         store::{
             self, Store,
             cursor::{self, ADVANCE},
@@ -21,20 +28,16 @@ use counterfoil::{
 use rusqlite::params;
 use uuid::Uuid;
 
-use crate::{bench::events::item, failure::Failure};
+use crate::{
+    bench::events::{Events, item},
+    failure::Failure,
+};
 
 /// In the working directory.
 const NAME: &str = "limit.db";
 const LOG: &str = "main";
-const DELTA: i64 = 3;
-
-/// One event as it is bound to the statements.
-struct Row {
-    sequence: i64,
-    key: String,
-    fingerprint: [u8; 32],
-    item: String,
-}
+/// What the events of the other stages have, the smaller ones.
+const PAYLOAD_BYTES: usize = 100;
 
 /// Applies so many events to an empty database, as many a commit as the receiver
 /// does at most. The time is that within the transactions and checkpoints.
@@ -43,9 +46,16 @@ struct Row {
 /// [`Failure::Runtime`] when SQLite fails, or when not every row is there at the end.
 pub fn applied(events: u64) -> Result<(u64, Duration), Failure> {
     let failed = |what: String| Failure::Runtime(format!("{NAME}: {what}"));
+    let inventory = projections::inventory();
     let mut store =
-        store::open(Path::new(NAME), LOG, &Inventory).map_err(|error| failed(error.to_string()))?;
-    let elapsed = fill(&mut store, events).map_err(|error| failed(error.to_string()))?;
+        store::open(Path::new(NAME), LOG, &inventory).map_err(|error| failed(error.to_string()))?;
+    let payload = Events::of(PAYLOAD_BYTES).payload();
+    let first = event(0, &payload);
+    let Some(handler) = inventory.handler(&first.intent.event_type) else {
+        return Err(failed("inventory does not take what is published".to_owned()));
+    };
+    let elapsed = fill(&mut store, &handler.sql, events, &payload)
+        .map_err(|error| failed(error.to_string()))?;
     let count: i64 = store
         .connection
         .query_row("SELECT count(*) FROM counterfoil_ledger", [], |row| row.get(0))
@@ -60,16 +70,22 @@ pub fn applied(events: u64) -> Result<(u64, Duration), Failure> {
     Ok((events, elapsed))
 }
 
-fn fill(store: &mut Store, events: u64) -> rusqlite::Result<Duration> {
+fn fill(
+    store: &mut Store,
+    effects: &[Effect],
+    events: u64,
+    payload: &Bytes,
+) -> rusqlite::Result<Duration> {
     let log_id = Uuid::new_v4();
     let at = |sequence: i64| Cursor { log_id, sequence, chain: hash(sequence) };
     let (mut last, mut elapsed) = (None::<Cursor>, Duration::ZERO);
     let end = i64::try_from(events).unwrap_or(i64::MAX);
     for first in (0..end).step_by(MAX_COMMIT_EVENTS) {
-        let rows: Vec<Row> = (first..end).take(MAX_COMMIT_EVENTS).map(row).collect();
-        let next = at(first + rows.len() as i64 - 1);
+        let group = (first..end).take(MAX_COMMIT_EVENTS);
+        let group: Vec<Event> = group.map(|sequence| event(sequence, payload)).collect();
+        let next = at(first + group.len() as i64 - 1);
         let started = Instant::now();
-        commit(store, &rows, last.as_ref(), &next)?;
+        commit(store, effects, &group, last.as_ref(), &next)?;
         store.after_commit()?;
         elapsed += started.elapsed();
         last = Some(next);
@@ -79,7 +95,8 @@ fn fill(store: &mut Store, events: u64) -> rusqlite::Result<Duration> {
 
 fn commit(
     store: &Store,
-    rows: &[Row],
+    effects: &[Effect],
+    group: &[Event],
     last: Option<&Cursor>,
     next: &Cursor,
 ) -> rusqlite::Result<()> {
@@ -87,13 +104,18 @@ fn commit(
     tables.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     {
         let mut insert = tables.prepare_cached(INSERT)?;
-        let mut adjust = tables.prepare_cached(ADJUST)?;
-        let mut add = tables.prepare_cached(ADD_TO_TOTAL)?;
+        let statements = effects.iter().map(|effect| &effect.statement);
+        let mut prepared = statements
+            .map(|statement| Ok((statement, tables.prepare_cached(&statement.text)?)))
+            .collect::<rusqlite::Result<Vec<_>>>()?;
         let outcome = Outcome::Applied.as_str();
-        for Row { sequence, key, fingerprint, item } in rows {
+        for event in group {
+            let Event { sequence, intent: Intent { key, fingerprint, .. }, .. } = event;
             insert.execute(params![LOG, sequence, key, fingerprint, outcome, None::<&str>, 0])?;
-            adjust.execute(params![item, DELTA])?;
-            add.execute([DELTA])?;
+            for (statement, prepared) in &mut prepared {
+                declared::bind(prepared, statement, event)?;
+                prepared.raw_execute()?;
+            }
         }
         match last {
             None => assert_moved(cursor::advance(tables, LOG, None, next)?)?,
@@ -119,9 +141,22 @@ fn assert_moved(moved: bool) -> rusqlite::Result<()> {
     if moved { Ok(()) } else { Err(rusqlite::Error::StatementChangedRows(0)) }
 }
 
-fn row(sequence: i64) -> Row {
-    let item = item(usize::try_from(sequence).unwrap_or_default());
-    Row { sequence, key: Uuid::now_v7().to_string(), fingerprint: hash(sequence), item }
+fn event(sequence: i64, payload: &Bytes) -> Event {
+    let intent = Intent {
+        key: Uuid::now_v7().to_string(),
+        event_type: "stock.adjusted".to_owned(),
+        subject: item(usize::try_from(sequence).unwrap_or_default()),
+        content_type: DataKind::Json.default_content_type().to_owned(),
+        kind: DataKind::Json,
+        data: payload.clone(),
+        attributes: Vec::new(),
+        expected_version: None,
+        first_attempt_time: None,
+        time: None,
+        fingerprint: hash(sequence),
+    };
+    let accept_time = Time { seconds: 0, nanos: 0 };
+    Event { sequence, subject_version: 1, accept_time, intent }
 }
 
 /// Bytes that look like a hash: SQLite takes them as they are.
