@@ -41,6 +41,8 @@ pub enum Command {
     Skip(Skip),
     /// Apply an event now that was set aside
     ApplySkipped(ApplySkipped),
+    /// Give up a follow-up event that another publisher refuses for good
+    SkipFollowUp(SkipFollowUp),
     /// Ask a service whether it is serving: exit code 0 if so, else 1
     Health(Health),
     /// Run the pair on example data, kill the receiver on the way, compare totals
@@ -210,6 +212,26 @@ pub struct ApplySkipped {
     /// The event's sequence
     #[arg(value_name = "SEQUENCE", value_parser = clap::value_parser!(i64).range(0..))]
     pub sequence: i64,
+}
+
+/// Give up a follow-up event that another publisher refuses for good.
+///
+/// For a receiver whose forwarding has stopped; its status says at which. That one will not be
+/// forwarded, and those after it are.
+#[derive(Debug, Clone, Args)]
+pub struct SkipFollowUp {
+    /// Which receiver.
+    #[command(flatten)]
+    pub target: Target,
+    /// The sequence of the event that it follows from
+    #[arg(value_name = "SEQUENCE", value_parser = clap::value_parser!(i64).range(0..))]
+    pub sequence: i64,
+    /// Its number among those that follow from that event
+    #[arg(value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(0..))]
+    pub number: i64,
+    /// Why, kept beside it
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
 }
 
 /// Which receiver.

@@ -18,6 +18,7 @@ mod receipt;
 mod remove_receiver;
 mod resync;
 mod skip;
+mod skip_follow_up;
 mod snapshot;
 mod snapshots;
 mod status;
@@ -49,6 +50,7 @@ async fn main() -> ExitCode {
         Command::Query(arguments) => query::run(arguments).await,
         Command::Skip(arguments) => skip::skip(arguments).await,
         Command::ApplySkipped(arguments) => skip::apply_skipped(arguments).await,
+        Command::SkipFollowUp(arguments) => skip_follow_up::run(arguments).await,
         Command::Health(arguments) => health::run(arguments).await,
         Command::Verify(arguments) => verify::run(arguments).await,
         Command::Bench(arguments) => bench::run(arguments).await,

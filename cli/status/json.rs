@@ -107,6 +107,8 @@ fn of_status(status: &GetStatusResponse) -> Value {
         "resyncs": status.resyncs,
         "headroomEvents": status.headroom_events,
         "ledgerFromSequence": status.ledger_from_sequence,
+        "outboxPending": status.outbox_pending,
+        "forwardFailure": status.forward_failure.as_ref().map(of_failure),
         "skippedEvents": status.skipped_events,
     })
 }
@@ -131,6 +133,7 @@ fn of_failure(failure: &Failure) -> Value {
         "type": failure.r#type,
         "subject": failure.subject,
         "attempts": failure.attempts,
+        "followUp": failure.follow_up,
         "nextAttemptTime": failure.next_attempt_time.as_ref().map(ToString::to_string),
         "statement": failure.statement,
         "class": failure.class,

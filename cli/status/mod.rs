@@ -29,13 +29,19 @@ pub struct Both {
 }
 
 impl Both {
-    /// Both answer, neither has stopped for good or waits for a person, and the receiver lacks
-    /// no events that the publisher no longer has.
+    /// Both answer, neither has stopped for good or waits for a person, forwarding included,
+    /// and the receiver lacks no events that the publisher no longer has.
     fn is_well(&self) -> bool {
         let publisher = self.publisher.as_ref().is_ok_and(|log| log.state() == LogState::Active);
         let stopped = [ReceiverState::Halted, ReceiverState::Resyncing];
-        let receiver =
-            self.receiver.as_ref().is_ok_and(|status| !stopped.contains(&status.state()));
+        let forwarding_stopped = |status: &GetStatusResponse| {
+            let failure = status.forward_failure.as_ref();
+            failure.is_some_and(|failure| failure.next_attempt_time.is_none())
+        };
+        let receiver = self
+            .receiver
+            .as_ref()
+            .is_ok_and(|status| !stopped.contains(&status.state()) && !forwarding_stopped(status));
         publisher && receiver
     }
 }

@@ -166,6 +166,20 @@ fn of_status(status: &GetStatusResponse) -> Vec<Row> {
         let events = counted(skipped.unsigned_abs(), "event");
         rows.push(row("skipped", format!("{events}, not applied yet")).coloured(YELLOW));
     }
+    if let Some(pending) = status.outbox_pending.filter(|&pending| pending > 0) {
+        rows.push(row("to forward", counted(pending.unsigned_abs(), "follow-up event")));
+    }
+    if let Some(failure) = &status.forward_failure {
+        let said = format!("{}: {}", failure.reason, failure.message);
+        let colour = if failure.next_attempt_time.is_some() { YELLOW } else { RED };
+        rows.push(row("forwarding", said).coloured(colour));
+        if let Some(at) = failure.sequence {
+            let (number, key) = (failure.follow_up.unwrap_or(0), &failure.key);
+            let kind = &failure.r#type;
+            let at = grouped(at);
+            rows.push(row("", format!("follow-up {number} of event {at} ({key}, {kind})")));
+        }
+    }
     if let Some(failure) = &status.failure {
         rows.extend(of_failure(failure));
     }

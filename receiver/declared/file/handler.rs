@@ -3,7 +3,10 @@
 use super::{Emission, ExpectRows, Handler, Rule, fields::Fields, requirement};
 use crate::{
     proto::limits::{MAX_REASON_BYTES, MAX_TYPE_BYTES},
-    receiver::declared::{flaw::Flaws, spec::TypePattern, text::Text},
+    receiver::{
+        declared::{flaw::Flaws, spec::TypePattern, text::Text},
+        follow_up,
+    },
 };
 
 /// Why an event is rejected whose key came before with other content.
@@ -126,6 +129,10 @@ fn emission(fields: &Fields<'_>, flaws: &mut Flaws) -> Emission {
             name.text
         );
         flaws.add(name.line_at(0), fields.at("name"), message);
+    } else if let Some(name) = &name
+        && let Err(wrong) = follow_up::check_name(&name.text)
+    {
+        flaws.add(name.line_at(0), fields.at("name"), wrong);
     }
     let event_type = fields.text("type", flaws);
     if let Some(text) = &event_type {

@@ -1,6 +1,7 @@
 //! What the stories need: processes that can be killed, clients, a publisher that
 //! lies, a link that breaks, and failures that explain themselves.
 
+pub mod chain;
 pub mod chance;
 pub mod clock;
 pub mod events;

@@ -9,8 +9,8 @@ use std::{
 use counterfoil::proto::pb::{
     ApplySkippedRequest, ApplySkippedResponse, CreateSnapshotRequest, GetLedgerEntryRequest,
     GetStatusRequest, GetStatusResponse, LedgerEntry, QueryRequest, QueryResponse, ReceiverState,
-    ResyncRequest, SkipEventRequest, Snapshot, WaitAppliedRequest, get_ledger_entry_request::By,
-    receiver_admin_service_client::ReceiverAdminServiceClient,
+    ResyncRequest, SkipEventRequest, SkipFollowUpRequest, Snapshot, WaitAppliedRequest,
+    get_ledger_entry_request::By, receiver_admin_service_client::ReceiverAdminServiceClient,
     receiver_service_client::ReceiverServiceClient,
 };
 use tonic::{Request, Status, transport::Channel};
@@ -290,6 +290,23 @@ impl Receiver {
         let mut client = ReceiverAdminServiceClient::new(channel(self.address));
         let request = ResyncRequest { confirm: confirm.into() };
         within("Resync", client.resync(request)).await?;
+        Ok(())
+    }
+
+    /// Orders it not to forward a follow-up event.
+    ///
+    /// # Errors
+    /// The receiver's.
+    pub async fn skip_follow_up(
+        &self,
+        sequence: i64,
+        number: i64,
+        reason: &str,
+    ) -> Result<(), Status> {
+        let mut client = ReceiverAdminServiceClient::new(channel(self.address));
+        let (sequence, number) = (Some(sequence), Some(number));
+        let request = SkipFollowUpRequest { sequence, number, reason: reason.into() };
+        within("SkipFollowUp", client.skip_follow_up(request)).await?;
         Ok(())
     }
 

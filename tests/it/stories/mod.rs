@@ -3,6 +3,7 @@
 mod ack;
 mod api;
 mod apply;
+mod chain;
 mod client;
 mod crash_points;
 mod declared;
