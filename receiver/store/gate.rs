@@ -43,7 +43,7 @@ impl Gate {
             let mut opened = std::pin::pin!(self.0.opened.notified());
             // From here on no opening is missed.
             opened.as_mut().enable();
-            if let Some(entered) = self.enter_if(|state| !state.closed) {
+            if let Some(entered) = self.try_enter() {
                 return entered;
             }
             if timeout_at(until, opened).await.is_err() {
@@ -51,6 +51,11 @@ impl Gate {
                 return entered.unwrap_or_else(|| unreachable!("everybody may"));
             }
         }
+    }
+
+    /// Enters, if it is open.
+    pub fn try_enter(&self) -> Option<Entered> {
+        self.enter_if(|state| !state.closed)
     }
 
     fn enter_if(&self, may: impl FnOnce(&State) -> bool) -> Option<Entered> {

@@ -275,3 +275,38 @@ fn format_2_gets_the_tables_that_it_lacks() {
     let kind = Kind::of("main", &Inventory).expect("declared");
     assert!(kind.stands_in(&tables).expect("readable"));
 }
+
+/// Readers that overlap, each beginning before the one before it ends, while 40 MiB are
+/// written. `through`: whether they come through the gate. How large the write-ahead log was.
+fn peak_beside_overlapping_readers(through: bool) -> u64 {
+    let (_directory, db) = directory();
+    let mut store = opened(&db);
+    let wal = lock::beside(&db, "-wal");
+    let mut inside = None;
+    let mut peak = 0;
+    for n in 0..160 {
+        let entered = if through { store.gate().try_enter().map(Some) } else { Some(None) };
+        let next = entered.map(|entered| {
+            let reader = open_for_reading(&db).expect("readable");
+            reader.execute_batch("BEGIN; SELECT * FROM stock").expect("a snapshot");
+            (reader, entered)
+        });
+        drop(std::mem::replace(&mut inside, next));
+        let write = "INSERT INTO stock VALUES (?1 || hex(zeroblob(128 * 1024)), 1, 1)";
+        store.connection.execute(write, [n]).expect("written");
+        store.after_commit().expect("no error");
+        peak = peak.max(fs::metadata(&wal).map_or(0, |file| file.len()));
+    }
+    peak
+}
+
+/// SQL-04: readers that leave no moment without a reader would let the write-ahead log grow
+/// with all that is written.
+#[test]
+fn readers_that_overlap_leave_a_moment_to_cut_the_log() {
+    const MIB: u64 = 1 << 20;
+    let (gated, ungated) =
+        (peak_beside_overlapping_readers(true), peak_beside_overlapping_readers(false));
+    assert!(gated < 24 * MIB, "{gated} bytes");
+    assert!(ungated > 32 * MIB, "{ungated} bytes: nothing is shown by this");
+}
