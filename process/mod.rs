@@ -36,10 +36,10 @@ pub struct Threads {
 ///
 /// # Errors
 /// The service's own, or [`Failure::Runtime`] when there are no threads.
-pub fn block_on(
+pub fn block_on<T>(
     threads: Threads,
-    service: impl Future<Output = Result<(), Failure>>,
-) -> Result<(), Failure> {
+    service: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     if let Some(workers) = threads.workers {
         builder.worker_threads(workers);

@@ -106,6 +106,15 @@ pub const RECEIVER_RESYNC_AFTER_COMMIT: &str = "receiver-resync-after-commit";
 /// The store has been opened again, behind its barrier; the staged file still stands.
 pub const RECEIVER_RESYNC_REOPENED: &str = "receiver-resync-reopened";
 
+/// Some events are applied in the database that is filled beside the live one.
+pub const RECEIVER_REBUILD_GROUP: &str = "receiver-rebuild-group";
+/// All of them are, and it is whole in one file; it has not been handed over.
+pub const RECEIVER_REBUILD_FILLED: &str = "receiver-rebuild-filled";
+/// The apply thread has it; nothing of the live database has been touched.
+pub const RECEIVER_REBUILD_BEFORE_SWAP: &str = "receiver-rebuild-before-swap";
+/// The live database is the new one, committed and opened again; its file still stands.
+pub const RECEIVER_REBUILD_AFTER_SWAP: &str = "receiver-rebuild-after-swap";
+
 /// Of the publisher's, those on an event's way, in its order.
 pub const PUBLISHER: [&str; 12] = [
     PUBLISHER_AFTER_KEY_FLOOR,
@@ -179,6 +188,17 @@ pub const RECEIVER_RESYNC: [&str; 7] = [
     RECEIVER_RESYNC_BEFORE_COMMIT,
     RECEIVER_RESYNC_AFTER_COMMIT,
     RECEIVER_RESYNC_REOPENED,
+];
+
+/// All that are passed while a later version of the projection is rebuilt and takes over;
+/// the pages of the new database are installed as those of a snapshot are.
+pub const RECEIVER_REBUILD: [&str; 6] = [
+    RECEIVER_REBUILD_GROUP,
+    RECEIVER_REBUILD_FILLED,
+    RECEIVER_REBUILD_BEFORE_SWAP,
+    RECEIVER_RESYNC_BEFORE_COMMIT,
+    RECEIVER_RESYNC_AFTER_COMMIT,
+    RECEIVER_REBUILD_AFTER_SWAP,
 ];
 
 /// Arms the crash points that `FAILPOINTS` names. Call once, first thing in `main`.

@@ -70,6 +70,8 @@ pub enum Work {
     Adopt(Cursor, oneshot::Sender<Result<(), String>>),
     /// These follow-up events have been forwarded.
     Forwarded(Vec<Forwarded>, oneshot::Sender<Result<(), String>>),
+    /// A rebuilt database is about to take over: wait for it.
+    Hold(Hold),
 }
 
 /// What is to take the place of what the database holds. It has been checked.
@@ -239,6 +241,7 @@ impl Apply {
             Work::Forwarded(forwarded, answer) => {
                 let _ = answer.send(self.note_forwarded(&forwarded));
             }
+            Work::Hold(hold) => self.hold(hold),
         }
     }
 
@@ -567,8 +570,11 @@ mod forwarded;
 mod install;
 mod orders;
 mod pruning;
+mod take_over;
 
-pub use orders::{Done, Order};
+pub use take_over::{Hold, TakeOver};
+
+pub use orders::{Done, Order, shortened};
 
 #[cfg(test)]
 mod tests;

@@ -1,26 +1,24 @@
 //! `receiver check FILE`: what is wrong with a projection file, said before anything is run.
 
-use std::process::ExitCode;
-
 use super::{config::CheckFlags, declared::spec::Spec, projections};
 use crate::{process::Failure, receiver::projections::Unusable};
 
-/// Checks a file. Flaws go to standard error, a line each, and are exit code 1; a file
-/// without any is one line on standard output.
+/// Checks a file. Flaws go to standard error, a line each; then there is nothing to go on
+/// with. A file without any is one line on standard output.
 ///
 /// # Errors
 /// [`Failure::Usage`]: the file cannot be read.
-pub fn check(flags: &CheckFlags) -> Result<ExitCode, Failure> {
+pub fn check(flags: &CheckFlags) -> Result<Option<Spec>, Failure> {
     match projections::read(&flags.file) {
         Ok(spec) => {
             println!("{}: {}", flags.file.display(), summary(&spec));
-            Ok(ExitCode::SUCCESS)
+            Ok(Some(spec))
         }
         Err(Unusable::Flawed(flaws)) => {
             for flaw in flaws {
                 eprintln!("{flaw}");
             }
-            Ok(ExitCode::FAILURE)
+            Ok(None)
         }
         Err(unreadable @ Unusable::Unreadable(_)) => Err(Failure::Usage(unreadable.to_string())),
     }

@@ -12,7 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use serde::Deserialize;
 use tonic::transport::Endpoint;
 
-use super::{projections::Wanted, pruning::Keep};
+use super::{projections::Wanted, pruning::Keep, trial::Trial};
 use crate::{
     process::{
         Failure,
@@ -63,6 +63,39 @@ pub struct CheckFlags {
     /// The projection file.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+    /// Run the events of this publisher's log, too, against a copy that is thrown away: what
+    /// would be applied, what rejected, what would fail.
+    #[arg(long, value_name = "URL")]
+    publisher: Option<Publisher>,
+    /// The database that the copy is made of; it may be in use [default: an empty one].
+    #[arg(long, value_name = "FILE", requires = "publisher")]
+    db: Option<Db>,
+    /// The log.
+    #[arg(long, value_name = "NAME", default_value = "main", requires = "publisher")]
+    log: Name,
+    /// The first event that is run, as if it came now [default: the one after what the
+    /// database has].
+    #[arg(long, value_name = "SEQUENCE", requires = "publisher")]
+    #[arg(value_parser = clap::value_parser!(i64).range(0..))]
+    from: Option<i64>,
+    /// Most events that are run [default: all up to the head].
+    #[arg(long, value_name = "N", requires = "publisher")]
+    #[arg(value_parser = clap::value_parser!(i64).range(1..))]
+    limit: Option<i64>,
+}
+
+impl CheckFlags {
+    /// The events that are to be run as well, if any.
+    pub fn trial(&self) -> Option<Trial> {
+        let Publisher(publisher) = self.publisher.clone()?;
+        Some(Trial {
+            publisher,
+            log: self.log.0.clone(),
+            db: self.db.clone().map(|Db(path)| path),
+            from: self.from,
+            limit: self.limit,
+        })
+    }
 }
 
 /// The flags. Each may also stand in the environment, or in the file under its name with `_` for `-`.

@@ -8,8 +8,8 @@ use counterfoil::{
     proto::crash,
     receiver::{
         check,
-        config::{Cli, Command, Flags},
-        projections, run, store,
+        config::{CheckFlags, Cli, Command, Flags},
+        projections, run, store, trial,
     },
 };
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     process::start_logging();
     let ended = match cli.command {
         Some(Command::Recover { db }) => recover(&db),
-        Some(Command::Check(flags)) => match check::check(&flags) {
+        Some(Command::Check(flags)) => match checked(&flags) {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
@@ -44,6 +44,14 @@ fn serve(flags: Flags) -> Result<(), Failure> {
         let listener = process::bind(settings.listen).await?;
         run::run(settings, projection, listener).await
     })
+}
+
+fn checked(flags: &CheckFlags) -> Result<ExitCode, Failure> {
+    let Some(spec) = check::check(flags)? else { return Ok(ExitCode::FAILURE) };
+    let Some(trial) = flags.trial() else { return Ok(ExitCode::SUCCESS) };
+    let report = process::block_on(THREADS, trial::run(trial, projections::of(spec)))?;
+    println!("{report}");
+    Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn recover(db: &std::path::Path) -> Result<(), Failure> {

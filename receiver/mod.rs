@@ -12,16 +12,19 @@ pub mod current;
 pub mod decide;
 pub mod declared;
 pub mod download;
+pub mod feed;
 pub mod follow_up;
 pub mod forward;
 #[cfg(test)]
 pub mod inventory;
+pub mod isolate;
 pub mod offer;
 pub mod projection;
 pub mod projections;
 pub mod pruning;
 pub mod query;
 pub mod readers;
+pub mod rebuild;
 pub mod recent;
 pub mod replay;
 pub mod resync;
@@ -35,6 +38,7 @@ pub mod status;
 pub mod store;
 pub mod tables;
 pub mod transaction;
+pub mod trial;
 pub mod writer;
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl fmt::Display for Unusable {
 pub fn load(wanted: &Wanted) -> Result<Arc<dyn Projection>, Unusable> {
     match wanted {
         Wanted::Named(name) => named(name).ok_or_else(|| Unusable::Unreadable(unknown(name))),
-        Wanted::File(path) => Ok(Arc::new(Declared::new(read(path)?))),
+        Wanted::File(path) => Ok(of(read(path)?)),
     }
 }
 
@@ -109,6 +109,22 @@ pub fn read(path: &Path) -> Result<Spec, Unusable> {
     let text = fs::read_to_string(path)
         .map_err(|error| Unusable::Unreadable(format!("projection {shown}: {error}")))?;
     declared::read(&shown, &text).map_err(Unusable::Flawed)
+}
+
+/// What a checked file makes.
+pub fn of(spec: Spec) -> Arc<dyn Projection> {
+    Arc::new(Declared::new(spec))
+}
+
+/// The projection that the text of a file makes, as a database has kept it.
+///
+/// # Errors
+/// What this program no longer takes in it.
+pub fn of_source(text: &str) -> Result<Arc<dyn Projection>, String> {
+    match declared::read("its text", text) {
+        Ok(spec) => Ok(of(spec)),
+        Err(flaws) => Err(Unusable::Flawed(flaws).to_string()),
+    }
 }
 
 #[cfg(test)]

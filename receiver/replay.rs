@@ -334,7 +334,10 @@ impl Replay {
 }
 
 /// A cursor that the publisher states; none: nothing applied.
-fn stated(cursor: Option<pb::Cursor>) -> Result<Option<Cursor>, Refusal> {
+///
+/// # Errors
+/// CORRUPT where it makes no sense.
+pub(super) fn stated(cursor: Option<pb::Cursor>) -> Result<Option<Cursor>, Refusal> {
     let cursor = cursor.unwrap_or_default();
     wire::cursor(&cursor, "cursor")
         .map_err(|wrong| Refusal::new(Reason::Corrupt, format!("a frame's {}", wrong.message)))

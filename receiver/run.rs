@@ -16,15 +16,17 @@ use super::{
     admin::Admin,
     apply::{Apply, Rules, Streams},
     config::{ResyncPolicy, Settings},
+    current::Serving,
     forward::{self, Forwarding},
     offer::Offers,
     projection::Projection,
     readers::Readers,
+    rebuild::{self, Rebuild},
     replay::Replay,
     resync::{self, Resync},
     service, snapshot,
     status::Board,
-    store::{self, OpenError, baseline, cursor, lock, outbox, skipped, trouble::Trouble},
+    store::{self, Kind, OpenError, baseline, cursor, lock, outbox, skipped, trouble::Trouble},
     writer::Writer,
 };
 use crate::{
@@ -64,7 +66,21 @@ pub async fn run(
     lock::refuse_halted(&db)?;
     snapshot::sweep(&db);
     resync::sweep(&db);
-    let store = store::open(&db, &log, projection.as_ref()).map_err(|e| refused(&db, e))?;
+    // A version that is rebuilt takes over later: until then the earlier one goes on.
+    let (store, projection, successor) = match store::open(&db, &log, &*projection) {
+        Err(OpenError::Earlier(contents)) => {
+            let earlier =
+                rebuild::earlier(&contents).map_err(|why| refused(&db, OpenError::Refused(why)))?;
+            let kind = Kind::of(&log, &*projection).map_err(|e| refused(&db, e.into()))?;
+            let successor = Serving { projection, kind: Arc::new(kind) };
+            let store = store::open(&db, &log, &*earlier).map_err(|e| refused(&db, e))?;
+            (store, earlier, Some(successor))
+        }
+        opened => {
+            rebuild::sweep(&db);
+            (opened.map_err(|e| refused(&db, e))?, projection, None)
+        }
+    };
     let committed = cursor::read(&store.connection, &log).map_err(|e| refused(&db, e.into()))?;
 
     let ledger_from = baseline::from(&store.connection).map_err(|e| refused(&db, e.into()))?;
@@ -125,7 +141,7 @@ pub async fn run(
         publisher: publisher.clone(),
         name: name.clone(),
         db: db.clone(),
-        current,
+        current: current.clone(),
         board: board.clone(),
         every: snapshot_every,
         orders: snapshots,
@@ -146,16 +162,35 @@ pub async fn run(
         name: name.clone(),
         attempts: connect_attempts,
         board: board.clone(),
-        work,
+        work: work.clone(),
         streams,
         session,
         ending: ending.clone(),
     };
+    let rebuild = successor.map(|successor| Rebuild {
+        publisher: offers.publisher.clone(),
+        db: db.clone(),
+        from_version: current.projection().version(),
+        successor,
+        on_error: rules.on_error,
+        board: board.clone(),
+        work,
+        ending: ending.clone(),
+    });
     let readers = Readers::new(db.clone(), gate);
     let acks = Acks { log, name, readers, board, session: open_session, ending: ending.clone() };
     let follow = resync::follow(replay, resync);
     let replay = alive("the task that receives events", tokio::spawn(follow), &ending);
     let offers = alive("the task that offers snapshots", tokio::spawn(offers.keep()), &ending);
+    let rebuild = async {
+        match rebuild {
+            Some(rebuild) => {
+                let task = tokio::spawn(rebuild.keep());
+                alive("the task that rebuilds", task, &ending).await
+            }
+            None => Ok(()),
+        }
+    };
     let acks = alive("the task that acknowledges", tokio::spawn(acks.keep()), &ending);
     let forward = async {
         if let Some(forwarding) = forwarding {
@@ -182,8 +217,8 @@ pub async fn run(
         }
         Ok(early)
     };
-    let (served, closed, replay, acks, offers, forward) =
-        tokio::join!(served, closed, replay, acks, offers, forward);
+    let (served, closed, replay, acks, offers, forward, rebuild) =
+        tokio::join!(served, closed, replay, acks, offers, forward, rebuild);
     served?;
     match closed {
         Ok(Ok(Err(why))) => {
@@ -196,7 +231,7 @@ pub async fn run(
         // As good as a crash, which costs nothing but a longer start.
         Err(_) => tracing::warn!("the database is still busy; ending without closing it"),
     }
-    replay.and(acks).and(offers).and(forward)
+    replay.and(acks).and(offers).and(forward).and(rebuild)
 }
 
 /// Waits for a task. It may be over early, with nothing left to do; if it

@@ -302,6 +302,13 @@ impl Service {
                 .forwarding
                 .as_ref()
                 .map(|stuck| pb::Failure { follow_up: stuck.number, ..failure(&stuck.failure) }),
+            rebuild: now.rebuilding.as_ref().map(|rebuilding| pb::Rebuild {
+                from_version: Some(rebuilding.from_version),
+                to_version: Some(rebuilding.to_version),
+                sequence: Some(rebuilding.sequence),
+                next_sequence: now.next_sequence,
+                step: rebuilding.step.clone(),
+            }),
         }
     }
 }

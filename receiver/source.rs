@@ -34,6 +34,8 @@ pub struct Source {
 pub struct Extent {
     /// The oldest sequence that is retained.
     pub floor: Sequence,
+    /// The sequence that the next event will get.
+    pub next: Sequence,
     /// Itself, and those that it was forked from.
     pub lineage: Vec<Incarnation>,
 }
@@ -76,7 +78,8 @@ impl Source {
         });
         let own = Incarnation { log_id: own, last: Sequence::MAX };
         let lineage = std::iter::once(own).chain(ancestors).collect();
-        Ok(Extent { floor: log.floor_sequence.unwrap_or(0), lineage })
+        let (floor, next) = (log.floor_sequence.unwrap_or(0), log.next_sequence.unwrap_or(0));
+        Ok(Extent { floor, next, lineage })
     }
 
     /// The snapshots of a projection that a receiver may go on from. What makes no sense is

@@ -87,6 +87,20 @@ pub struct Resyncing {
     pub waits: bool,
 }
 
+/// How far the database of a later version of the projection is, which is filled beside the
+/// live one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebuilding {
+    /// The version that goes on meanwhile.
+    pub from_version: i64,
+    /// The one that is to take over.
+    pub to_version: i64,
+    /// What is applied in the new database; -1: nothing.
+    pub sequence: Sequence,
+    /// One sentence: what is done, or what is in the way.
+    pub step: String,
+}
+
 /// An event without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventName {
@@ -161,6 +175,8 @@ pub struct Status {
     pub outbox_pending: i64,
     /// Why they wait, where something is in the way. Events are applied all the same.
     pub forwarding: Option<Stuck>,
+    /// A later version of the projection is being rebuilt.
+    pub rebuilding: Option<Rebuilding>,
 }
 
 impl Status {
@@ -188,6 +204,7 @@ impl Status {
             skipped: 0,
             outbox_pending: 0,
             forwarding: None,
+            rebuilding: None,
         }
     }
 
@@ -230,8 +247,19 @@ impl Status {
         resyncing.or(self.halted.as_ref()).or(self.retrying.as_ref())
     }
 
-    /// One sentence or two: why it is in this state, and what to do.
+    /// A sentence or more: why it is in this state, and what to do.
     pub fn detail(&self) -> String {
+        let mut detail = self.detail_of_state();
+        if let Some(Rebuilding { to_version, sequence, step, .. }) = &self.rebuilding {
+            detail.push_str(&format!(
+                " Version {to_version} of the projection is being rebuilt, up to sequence \
+                 {sequence} so far. {step}"
+            ));
+        }
+        detail
+    }
+
+    fn detail_of_state(&self) -> String {
         if let Some(Resyncing { failure, step, .. }) = &self.resyncing {
             return format!("{} {step}", failure.message);
         }
@@ -446,6 +474,18 @@ impl Board {
     /// What it had halted for is over; nothing else has changed.
     pub fn note_going_on(&self) {
         self.note(|status| (status.halted, status.retrying) = (None, None));
+        self.healthy.send_replace(true);
+    }
+
+    /// A later version of the projection has taken over, with its own database up to this
+    /// cursor.
+    pub fn note_taken_over(&self, cursor: Option<Cursor>) {
+        self.recent.begin_anew(cursor.map_or(-1, |cursor| cursor.sequence));
+        self.note(|status| {
+            status.cursor = cursor;
+            (status.rebuilding, status.halted, status.retrying) = (None, None, None);
+        });
+        self.committed.send_replace(cursor);
         self.healthy.send_replace(true);
     }
 

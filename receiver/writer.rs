@@ -193,6 +193,15 @@ impl Writer {
         }
     }
 
+    /// The store itself, open.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub(super) fn store(&mut self) -> Result<&Store, Failed> {
+        self.ready()?;
+        self.store.as_ref().ok_or_else(|| Failed::Store(busy()))
+    }
+
     /// Sees to it that the store is open, and that it is known what is committed.
     ///
     /// # Errors
@@ -332,6 +341,23 @@ impl Writer {
                 Err(Failed::Store(error))
             }
         }
+    }
+
+    /// Changes the receiver's own rows of a database that is nobody's, after which the cursor
+    /// is at `to`.
+    ///
+    /// # Errors
+    /// [`Failed`].
+    pub(super) fn amend(
+        &mut self,
+        to: Option<Cursor>,
+        change: impl FnOnce(&Connection) -> rusqlite::Result<()>,
+    ) -> Result<(), Failed> {
+        let transaction =
+            self.store()?.connection.unchecked_transaction().map_err(Failed::Store)?;
+        change(&transaction).and_then(|()| transaction.commit()).map_err(Failed::Store)?;
+        self.committed = to;
+        Ok(())
     }
 
     /// After a commit that may have come through: the store is opened anew and will tell.

@@ -157,7 +157,7 @@ impl Apply {
     }
 
     /// The halt is over. What was thrown away since comes again with another stream.
-    fn go_on(&mut self) {
+    pub(super) fn go_on(&mut self) {
         self.halted = false;
         if let Some(robbed) = self.robbed.take() {
             self.refused = Some(robbed);
@@ -263,7 +263,7 @@ impl Apply {
 }
 
 /// As much of it as a ledger row's reason may have.
-fn shortened(fault: &str) -> String {
+pub fn shortened(fault: &str) -> String {
     let mut end = fault.len().min(MAX_REASON_BYTES);
     while !fault.is_char_boundary(end) {
         end -= 1;

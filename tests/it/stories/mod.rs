@@ -17,6 +17,7 @@ mod kill_between_commit_and_ack;
 mod kill_storm;
 mod outcomes;
 mod process;
+mod projection_change;
 mod projection_check;
 mod pruning;
 mod publish;
