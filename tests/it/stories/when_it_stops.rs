@@ -80,6 +80,8 @@ async fn each_command_does_what_is_said_of_it() {
             ["publisher", "recover"] => recovers_a_publisher(command).await,
             ["receiver", "recover"] => recovers_a_receiver(command).await,
             ["publisher", "fork"] => forks(command).await,
+            ["counterfoil", "skip"] => sets_aside(command).await,
+            ["counterfoil", "apply-skipped"] => applies_later(command).await,
             ["counterfoil", "resync"] => resyncs(command).await,
             ["counterfoil", "snapshot"] => makes_a_snapshot(command, &commands).await,
             ["counterfoil", "snapshots"] => {} // beside the one before
@@ -174,6 +176,51 @@ async fn resyncs(command: &str) {
     pair.publisher.accepts(adjusted("m", "a", 1)).await;
     pair.receiver.applies(5).await;
     assert_eq!(pair.settles().await.total, 6, "the history that is there now");
+}
+
+/// A receiver that is stuck at its event 1: there can be no tripod.
+async fn stuck() -> Pair {
+    let pair = Pair::start();
+    pair.carries(vec![adjusted("k0", "camera", 5)]).await;
+    let beside = rusqlite::Connection::open(pair.receiver.db()).expect("opened");
+    beside.busy_timeout(crate::harness::wait::DEADLINE).expect("set");
+    let obstacle = "CREATE TRIGGER no BEFORE INSERT ON stock WHEN NEW.item = 'tripod'
+                    BEGIN SELECT RAISE(ABORT, 'no'); END";
+    beside.execute_batch(obstacle).expect("made");
+    pair.publisher.accepts(adjusted("t1", "tripod", 1)).await;
+    pair.publisher.accepts(adjusted("k2", "camera", 1)).await;
+    wait_until("it is stuck", async || {
+        let failure = pair.receiver.status().await.failure?;
+        (failure.reason == "EVENT_FAILED" && failure.sequence == Some(1)).then_some(())
+    })
+    .await;
+    pair
+}
+
+async fn sets_aside(command: &str) {
+    let pair = stuck().await;
+    let url = pair.receiver.url();
+    works(command, &[(RECEIVER, &url), ("SEQUENCE", "1"), ("TEXT", "no tripods here")]);
+    is_well_again(&pair).await;
+    let ledger = pair.settles().await;
+    assert_eq!(ledger.rows[1].reason.as_deref(), Some("no tripods here"));
+    assert_eq!(ledger.total, 6);
+}
+
+async fn applies_later(command: &str) {
+    let pair = stuck().await;
+    pair.receiver.skip(1, "no tripods here").await.expect("set aside");
+    pair.receiver.applies(2).await;
+    let url = pair.receiver.url();
+    let places = [(RECEIVER, &*url), ("SEQUENCE", "1")];
+    let early = types(command, &places);
+    assert_eq!(early.code(), Some(1), "{early:?}");
+    assert!(early.stderr.contains("EVENT_FAILED"), "{early:?}");
+    let beside = rusqlite::Connection::open(pair.receiver.db()).expect("opened");
+    beside.busy_timeout(crate::harness::wait::DEADLINE).expect("set");
+    beside.execute_batch("DROP TRIGGER no").expect("mended");
+    works(command, &places);
+    assert_eq!(pair.settles().await.total, 7);
 }
 
 async fn removes(command: &str) {
