@@ -68,7 +68,7 @@ pub fn listed<T: AsRef<str>>(words: impl IntoIterator<Item = T>) -> String {
 /// The one of several words that was probably meant, as the end of a sentence; empty where
 /// none is near.
 pub fn meant<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> String {
-    let near = |word: &&str| distance(written, word) <= 1 + word.len() / 5;
+    let near = |word: &&str| distance(written, word) <= (word.chars().count() / 3).min(2);
     match words.into_iter().filter(near).min_by_key(|word| distance(written, word)) {
         Some(word) => format!("; {word} is near it"),
         None => String::new(),
@@ -103,6 +103,8 @@ mod tests {
             ("requires", "; require is near it"),
             ("SQL", "; sql is near it"),
             ("expect", ""),
+            ("sq", "; sql is near it"),
+            ("so", ""),
             ("", ""),
         ];
         for (written, expected) in cases {

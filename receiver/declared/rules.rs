@@ -305,6 +305,14 @@ fn unrepeatable(
              {instead}"
         ));
     }
+    if let [only] = given[..]
+        && ["'subsec'", "'subsecond'"].iter().any(|word| only.text.eq_ignore_ascii_case(word))
+    {
+        let text = only.text;
+        return Some(format!(
+            "{name}({text}) is the time of the run, which is not allowed: {again}; {instead}"
+        ));
+    }
     let word = given.iter().find_map(|token| {
         let text = token.text.trim_matches('\'').trim().to_ascii_lowercase();
         let kind = token.kind == Kind::Literal;
@@ -375,6 +383,7 @@ mod tests {
             (Effect, "INSERT INTO t VALUES (date())", "without a time"),
             (Effect, "INSERT INTO t VALUES (strftime('%s'))", "without a time"),
             (Effect, "INSERT INTO t VALUES (date(' Now '))", "date('now')"),
+            (Effect, "INSERT INTO t VALUES (unixepoch('subsec'))", "time of the run"),
             (Effect, "INSERT INTO t VALUES (datetime(:time, 'localtime'))", "time zone"),
             (Effect, "DELETE FROM Counterfoil_ledger", "receiver's own"),
             (Asked, "SELECT 1 FROM \"counterfoil_cursor\"", "receiver's own"),

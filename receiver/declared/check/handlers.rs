@@ -166,7 +166,7 @@ fn asked(
 }
 
 fn names(prepared: &Prepared<'_>) -> Vec<String> {
-    prepared.statement.column_names().into_iter().map(str::to_owned).collect()
+    prepared.statement.column_names().map(str::to_owned).collect()
 }
 
 /// A query whose row becomes the ledger's result.
@@ -186,18 +186,21 @@ pub(super) fn named_columns(text: &Text, place: &str, columns: &[String], flaws:
             let message = format!("gives two columns {column:?}; give one another name with AS");
             flaws.add(line, place, message);
         }
-        let word = |letter: char| letter.is_alphanumeric() || letter == '_';
         let given = piece.tokens.iter().any(|token| {
             let inner = token.text.get(1..token.text.len().saturating_sub(1)).unwrap_or_default();
             let quoted = matches!(token.kind, Kind::Name | Kind::Literal);
             token.text == column || (quoted && inner == column)
         });
-        if !given && !column.chars().all(word) {
+        if !given && !is_word(column) {
             let message =
                 format!("column {} has no name of its own, {column}; write … AS name", n + 1);
             flaws.add(line, place, message);
         }
     }
+}
+
+fn is_word(text: &str) -> bool {
+    text.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
 }
 
 /// A query whose rows are events.
@@ -215,9 +218,14 @@ fn emission(sandbox: &Sandbox, emit: file::Emission, flaws: &mut Flaws) -> Emiss
                 );
             } else if !EMISSION_COLUMNS.contains(&column.as_str()) {
                 let near = meant(column, EMISSION_COLUMNS);
+                let within = if is_word(column) {
+                    format!(", or put it into data with json_object('{column}', …)")
+                } else {
+                    String::new()
+                };
                 let message = format!(
                     "gives a column {column:?}, which no event has; there are: {}{near}; name it \
-                     with AS, or put it into data with json_object('{column}', …)",
+                     with AS{within}",
                     listed(EMISSION_COLUMNS)
                 );
                 flaws.add(line, place.as_str(), message);

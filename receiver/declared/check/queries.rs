@@ -74,7 +74,7 @@ fn prepare(
             flaws.add(parameter.line_at(0), format!("{place}.parameters"), message);
         }
     }
-    let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
     named_columns(text, place, &columns, flaws);
     for (n, column) in query.page_by.iter().enumerate() {
         let written = column.text.as_str();

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use rusqlite::{Connection, Error, Statement, config::DbConfig};
+use rusqlite::{Connection, Error, ErrorCode, Statement, config::DbConfig};
 
 use crate::receiver::{
     declared::{
@@ -17,6 +17,12 @@ use crate::receiver::{
         guard::{Guard, Mode},
     },
 };
+
+/// Most steps of SQLite's that all migrations together may take on an empty database: a second
+/// or so.
+const MAX_STEPS: i64 = 100_000_000;
+/// Steps between two looks at how many there were.
+const STEPS_A_LOOK: i32 = 10_000;
 
 /// An empty database of a receiver.
 pub(super) struct Sandbox {
@@ -44,6 +50,13 @@ impl Sandbox {
             connection.set_db_config(setting, false)?;
         }
         let guard = Guard::on(&mut connection)?;
+        // A migration that has no end must not keep whoever asks for its flaws.
+        let mut looks = 0;
+        let too_long = move || {
+            looks += 1;
+            looks > MAX_STEPS / i64::from(STEPS_A_LOOK)
+        };
+        connection.progress_handler(STEPS_A_LOOK, Some(too_long))?;
         Ok(Sandbox { connection, guard, incomplete: Cell::default() })
     }
 
@@ -117,6 +130,13 @@ impl Sandbox {
         if let Some(what) = self.guard.take_refused() {
             let message = refused(&what, context);
             return Refusal { at, message, by_guard: true, missing: None };
+        }
+        if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
+            let message = format!(
+                "takes more than {MAX_STEPS} steps of SQLite's on an empty database; a recursive \
+                 query needs a WHERE that ends it"
+            );
+            return Refusal { at, message, by_guard: false, missing: None };
         }
         // The schema goes without saying: there is only one.
         let said = said(error).replace(": main.", ": ");

@@ -10,6 +10,7 @@ use crate::receiver::declared::{
     rules::Context,
     statements::{Piece, statements},
     text::Text,
+    tokens::tokens,
 };
 
 /// Where a table, a view or a trigger was made.
@@ -41,7 +42,11 @@ pub(super) fn make(
             not_strict(own, (text, piece), &place, &mut loose, flaws)?;
         }
     }
-    if let Err(error) = own.execute_batch("COMMIT") {
+    if own.is_autocommit() {
+        // A statement that is refused above has ended it.
+        sandbox.give_up_tables();
+        complete = false;
+    } else if let Err(error) = own.execute_batch("COMMIT") {
         let line = migrations.last().map_or(1, |text| text.line_at(0));
         flaws.add(line, "migration", format!("what the steps leave is refused: {error}"));
         own.execute_batch("ROLLBACK")?;
@@ -133,7 +138,7 @@ fn not_strict(
 fn foreign_keys(own: &Connection, origins: &Origins, flaws: &mut Flaws) -> rusqlite::Result<()> {
     let tables = objects(own, "type = 'table'")?;
     for table in &tables {
-        let (place, line) = &origins[table];
+        let (place, line) = origin(origins, table);
         let mut list = own.prepare("SELECT DISTINCT \"table\" FROM pragma_foreign_key_list(?1)")?;
         let parents: Vec<String> =
             list.query_map([table], |row| row.get(0))?.collect::<Result<_, _>>()?;
@@ -144,7 +149,7 @@ fn foreign_keys(own: &Connection, origins: &Origins, flaws: &mut Flaws) -> rusql
                 "table {table} refers to {parent}, which no migration makes; make it, or correct \
                  REFERENCES"
             );
-            flaws.add(*line, place.as_str(), message);
+            flaws.add(line, place, message);
         }
         let checked = own
             .prepare("SELECT count(*) FROM pragma_foreign_key_check(?1)")
@@ -155,7 +160,7 @@ fn foreign_keys(own: &Connection, origins: &Origins, flaws: &mut Flaws) -> rusql
                  has to name a PRIMARY KEY or UNIQUE columns, all of them",
                 parents.join(" or ")
             );
-            flaws.add(*line, place.as_str(), message);
+            flaws.add(line, place, message);
         }
     }
     Ok(())
@@ -167,8 +172,8 @@ fn views(sandbox: &Sandbox, origins: &Origins, flaws: &mut Flaws) -> rusqlite::R
         let sql = format!("SELECT * FROM {}", quoted(&view));
         let prepared = sandbox.guarded(Context::Query, || sandbox.own().prepare(&sql).map(drop));
         if let Err(refusal) = prepared {
-            let (place, line) = &origins[&view];
-            flaws.add(*line, place.as_str(), format!("view {view}: {}", refusal.message));
+            let (place, line) = origin(origins, &view);
+            flaws.add(line, place, format!("view {view}: {}", refusal.message));
         }
     }
     Ok(())
@@ -178,30 +183,70 @@ fn views(sandbox: &Sandbox, origins: &Origins, flaws: &mut Flaws) -> rusqlite::R
 fn triggers(sandbox: &Sandbox, origins: &Origins, flaws: &mut Flaws) -> rusqlite::Result<()> {
     let own = sandbox.own();
     let mut select = own.prepare(
-        "SELECT name, tbl_name,
+        "SELECT name, tbl_name, sql,
                 (SELECT name FROM pragma_table_info(tbl_name) ORDER BY pk DESC, cid LIMIT 1)
          FROM sqlite_schema WHERE type = 'trigger' ORDER BY rowid",
     )?;
-    let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    let rows: Vec<(String, String, String)> = rows.collect::<Result<_, _>>()?;
-    for (trigger, table, column) in rows {
-        let (table, column) = (quoted(&table), quoted(&column));
-        let writes = [
-            format!("INSERT INTO {table} ({column}) VALUES (NULL)"),
-            format!("UPDATE {table} SET {column} = NULL"),
-            format!("DELETE FROM {table}"),
-        ];
-        for sql in writes {
-            let prepared = sandbox.guarded(Context::Effect, || own.prepare(&sql).map(drop));
-            let (place, line) = &origins[&trigger];
-            if let Err(refusal) = prepared {
-                flaws.add(*line, place.as_str(), format!("trigger {trigger}: {}", refusal.message));
-            }
+    let rows =
+        select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
+    let rows: Vec<(String, String, String, String)> = rows.collect::<Result<_, _>>()?;
+    for (trigger, table, created, column) in rows {
+        let sql = fires(&created, &quoted(&table), &quoted(&column));
+        if let Err(refusal) = sandbox.guarded(Context::Effect, || own.prepare(&sql).map(drop)) {
+            let (place, line) = origin(origins, &trigger);
+            flaws.add(line, place, format!("trigger {trigger}: {}", refusal.message));
         }
     }
     Ok(())
 }
 
+/// A statement that a trigger is run by.
+fn fires(created: &str, table: &str, column: &str) -> String {
+    let tokens = tokens(created);
+    // CREATE TRIGGER name BEFORE UPDATE OF column ON …: the first of the words behind the name.
+    let words = tokens.iter().enumerate().skip(3);
+    let mut events = words.filter(|(n, token)| {
+        let event = ["INSERT", "UPDATE", "DELETE"].iter().any(|event| token.is(event));
+        event && tokens.get(n + 1).is_some_and(|next| next.is("ON") || next.is("OF"))
+    });
+    match events.next() {
+        Some((_, event)) if event.is("INSERT") => {
+            format!("INSERT INTO {table} ({column}) VALUES (NULL)")
+        }
+        Some((_, event)) if event.is("DELETE") => format!("DELETE FROM {table}"),
+        Some((n, _)) if tokens[n + 1].is("OF") && n + 2 < tokens.len() => {
+            format!("UPDATE {table} SET {} = NULL", tokens[n + 2].text)
+        }
+        _ => format!("UPDATE {table} SET {column} = NULL"),
+    }
+}
+
+/// Where it was made.
+fn origin<'o>(origins: &'o Origins, name: &str) -> (&'o str, usize) {
+    origins.get(name).map_or(("migration", 1), |(place, line)| (place.as_str(), *line))
+}
+
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trigger_is_run_by_what_it_waits_for() {
+        let cases = [
+            ("AFTER INSERT ON t BEGIN DELETE FROM u; END", "INSERT INTO t (a) VALUES (NULL)"),
+            ("INSTEAD OF DELETE ON t BEGIN SELECT 1; END", "DELETE FROM t"),
+            ("BEFORE UPDATE ON t BEGIN SELECT 1; END", "UPDATE t SET a = NULL"),
+            ("UPDATE OF b, c ON t BEGIN SELECT 1; END", "UPDATE t SET b = NULL"),
+        ];
+        for (what, expected) in cases {
+            for name in ["x", "IF NOT EXISTS x"] {
+                let created = format!("CREATE TRIGGER {name} {what}");
+                assert_eq!(fires(&created, "t", "a"), expected, "{created}");
+            }
+        }
+    }
 }
