@@ -16,6 +16,10 @@ pub type Fingerprint = [u8; 32];
 /// intent, so they are no part of its content.
 const TRACING_ATTRIBUTES: [&str; 2] = ["traceparent", "tracestate"];
 
+/// The type of what stands in a forked log for an event that is lost. No producer can publish
+/// one.
+pub const LOST_TYPE: &str = "counterfoil.lost";
+
 /// A point in time as protobuf states it. `nanos` is 0..1_000_000_000.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {

@@ -9,7 +9,7 @@ use crate::{
     proto::{
         chain::link,
         crash,
-        event::{DataKind, Event, Intent, Sequence, Time, fingerprint},
+        event::{DataKind, Event, Intent, LOST_TYPE, Sequence, Time, fingerprint},
         limits::MAX_GROUP_EVENTS,
         wire,
     },
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Their type. No producer may publish it.
-pub const TYPE: &str = "counterfoil.lost";
+pub const TYPE: &str = LOST_TYPE;
 
 /// Appends them up to the number of the first new event.
 ///

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     proto::{
         event::Event,
+        limits::MAX_FOLLOW_UPS,
         publishing::{Data, NewEvent},
         wire,
     },
@@ -32,7 +33,13 @@ pub fn follow_ups<'t>(
     let mut prepared = bound(&emission.query, tables, event).map_err(|error| at(error.into()))?;
     let columns = Columns::of(&prepared);
     let mut rows = prepared.raw_query();
+    let mut count = 0;
     while let Some(row) = rows.next().map_err(|error| at(error.into()))? {
+        count += 1;
+        if count > MAX_FOLLOW_UPS {
+            let said = format!("gives more than {MAX_FOLLOW_UPS} rows");
+            return Err(at(refused("FOLLOW_UP", said)));
+        }
         let follow_up = follow_up(emission, &columns, row, event)
             .map_err(|wrong| at(refused("FOLLOW_UP", wrong)))?;
         tables.emit(follow_up);

@@ -8,7 +8,7 @@ use super::{
     statement,
 };
 use crate::{
-    proto::event::Event,
+    proto::event::{Event, LOST_TYPE},
     receiver::projection::{
         Applied, DeclaredQuery, Fault, Migration, Part, Projection, Tables, Upgrade, Why,
     },
@@ -60,8 +60,12 @@ impl Declared {
     /// with the longest beginning of it.
     fn place(&self, event_type: &str) -> Option<usize> {
         self.exact.get(event_type).copied().or_else(|| {
+            let takes = |prefix: &str| {
+                // Nobody's event: not among "all" unless it is asked for.
+                event_type.starts_with(prefix) && !(prefix.is_empty() && event_type == LOST_TYPE)
+            };
             let mut prefixes = self.prefixes.iter();
-            prefixes.find(|(prefix, _)| event_type.starts_with(prefix)).map(|(_, place)| *place)
+            prefixes.find(|(prefix, _)| takes(prefix)).map(|(_, place)| *place)
         })
     }
 }
@@ -89,6 +93,7 @@ impl Projection for Declared {
             }
             None => match self.spec.on_unknown_type {
                 OnUnknownType::Ignore => Ok(Applied::Ignored),
+                OnUnknownType::Halt if event_type == LOST_TYPE => Ok(Applied::Ignored),
                 OnUnknownType::Halt => Err(Fault {
                     place: None,
                     why: Why::Refused {

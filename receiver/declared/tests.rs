@@ -226,19 +226,20 @@ fn a_result_is_one_row_of_numbers_that_64_bits_hold() {
 
 #[test]
 fn rows_are_counted_for_each_statement_alone() {
-    let insert = "INSERT INTO seen (key) SELECT value FROM json_each(:data)";
-    let cases: [(&[(&'static str, Option<u64>)], Result<(), &str>); 7] = [
+    type Sql = &'static [(&'static str, Option<u64>)];
+    const INSERT: &str = "INSERT INTO seen (key) SELECT value FROM json_each(:data)";
+    let cases: [(Sql, Result<(), &str>); 7] = [
         // Those of the trigger are not this statement's.
-        (&[(insert, Some(2))], Ok(())),
-        (&[(insert, Some(1))], Err("on[0].sql[0]")),
-        (&[(insert, None)], Ok(())),
-        (&[(insert, Some(2)), ("DELETE FROM seen WHERE key = 'x'", Some(1))], Err("on[0].sql[1]")),
-        (&[(insert, None), ("DELETE FROM seen WHERE key = 'x'", Some(0))], Ok(())),
+        (&[(INSERT, Some(2))], Ok(())),
+        (&[(INSERT, Some(1))], Err("on[0].sql[0]")),
+        (&[(INSERT, None)], Ok(())),
+        (&[(INSERT, Some(2)), ("DELETE FROM seen WHERE key = 'x'", Some(1))], Err("on[0].sql[1]")),
+        (&[(INSERT, None), ("DELETE FROM seen WHERE key = 'x'", Some(0))], Ok(())),
         (
             &[("INSERT INTO seen (key) SELECT value FROM json_each(:data) RETURNING key", Some(2))],
             Ok(()),
         ),
-        (&[(insert, None), ("SELECT key FROM seen", Some(2))], Err("on[0].sql[1]")),
+        (&[(INSERT, None), ("SELECT key FROM seen", Some(2))], Err("on[0].sql[1]")),
     ];
     for (sql, expected) in cases {
         let bench = Bench::new(|tables| handler(tables, sql));
@@ -334,6 +335,23 @@ fn what_is_required_comes_first() {
     assert_eq!(fault.to_string(), "/n: is 10, an integer from 1 to 9 was expected");
     bench.json(r#"{"n":9}"#).expect("within");
     assert_eq!(bench.one::<i64>("SELECT number FROM seen"), 9);
+}
+
+/// What stands in a forked log for an event that is lost is taken by whom names it, and
+/// halts nobody.
+#[test]
+fn a_lost_event_is_for_those_who_ask_for_it() {
+    let lost = event(0, "k", crate::proto::event::LOST_TYPE, "s", "{}");
+    let taken = |pattern: TypePattern| {
+        let bench = Bench::of(OnUnknownType::Halt, |tables| {
+            vec![Handler { types: vec![pattern], ..with_result(tables, &[], "SELECT 1 AS a") }]
+        });
+        bench.apply(&lost).expect("no fault") != Applied::Ignored
+    };
+    assert!(!taken(TypePattern::Prefix(String::new())));
+    assert!(!taken(TypePattern::Exact("a".to_owned())));
+    assert!(taken(TypePattern::Prefix("counterfoil.".to_owned())));
+    assert!(taken(TypePattern::Exact("counterfoil.lost".to_owned())));
 }
 
 /// Data that somebody else has chosen is no way to the clock, nor is a column's DEFAULT.
@@ -432,6 +450,10 @@ fn rows_follow_as_events_that_a_publisher_takes() {
         ("SELECT 'a b' AS type", "type"),
         ("SELECT char(10) AS subject", "U+000A"),
         ("SELECT 1 AS subject", "subject: is an integer, text was expected"),
+        (
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n",
+            "more than",
+        ),
         ("SELECT 'tomorrow' AS time", "time: is \"tomorrow\""),
         ("SELECT -1 AS expected_version", "expected_version"),
         ("SELECT 9223372036854775807 + 1 AS expected_version", "a real number"),
@@ -483,7 +505,8 @@ fn inventory_as_a_file_does_what_it_did_in_rust() {
             11 => ("stock.adjusted", json!([1])),
             _ => reserve(1, 3),
         };
-        let subject = ["camera", "lens", "unknown"][sequence % if n % 2 == 0 { 2 } else { 3 }];
+        let subject =
+            ["camera", "lens", "unknown"][sequence % if n.is_multiple_of(2) { 2 } else { 3 }];
         event(sequence as i64, &format!("k{sequence}"), event_type, subject, &data.to_string())
     };
     let told = |projection: &dyn crate::receiver::projection::Projection| {

@@ -29,6 +29,9 @@ const BARRIER_ATTEMPTS: usize = 5;
 /// Of page cache for the writer, in KiB. Keeps the index of keys in memory.
 const CACHE_KIB: i64 = 16 * 1024;
 
+/// Statements that stay prepared: the receiver's own, and those of a large projection.
+const CACHED_STATEMENTS: usize = 512;
+
 /// Why a database could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -113,7 +116,7 @@ fn open_across(
     lock::sync_directory(db)?;
     contents::settle(&connection, &guard, log, projection)?;
     let kind = Arc::new(Kind::of(log, projection)?);
-    connection.set_prepared_statement_cache_capacity(64);
+    connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
     guard.bound_steps(&mut connection)?;
     let wal = checkpoint::Wal::watch(&mut connection, db)?;
     Ok(Store { connection, guard, kind, log: log.to_owned(), db: db.to_owned(), wal })

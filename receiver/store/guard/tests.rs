@@ -9,6 +9,7 @@ fn guarded() -> (Connection, Guard) {
     tables
         .execute_batch(
             "PRAGMA foreign_keys = ON;
+             PRAGMA trusted_schema = OFF;
              CREATE TABLE counterfoil_meta (a INTEGER PRIMARY KEY) STRICT;
              CREATE TABLE mine (a INTEGER PRIMARY KEY, b TEXT) STRICT;
              CREATE VIEW theirs AS SELECT a FROM counterfoil_meta;

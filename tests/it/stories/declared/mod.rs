@@ -1,6 +1,7 @@
 //! Projections that stand in files, on the real binaries: what their tables take in, what
 //! stops them, and what a file may not say.
 
+mod bounds;
 mod conflicts;
 mod faults;
 mod payloads;
