@@ -311,6 +311,10 @@ pub struct Verify {
     /// The receiver's database
     #[arg(long, value_name = "FILE", env = "COUNTERFOIL_DB")]
     pub db: PathBuf,
+    /// The projection file that the database has to be filled by; default: the text that the
+    /// database keeps
+    #[arg(long, value_name = "FILE")]
+    pub projection: Option<PathBuf>,
     /// Where the tables are made once more; default: where the system makes temporary files
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,

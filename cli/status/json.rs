@@ -110,6 +110,13 @@ fn of_status(status: &GetStatusResponse) -> Value {
         "outboxPending": status.outbox_pending,
         "forwardFailure": status.forward_failure.as_ref().map(of_failure),
         "skippedEvents": status.skipped_events,
+        "rebuild": status.rebuild.as_ref().map(|rebuild| json!({
+            "fromVersion": rebuild.from_version,
+            "toVersion": rebuild.to_version,
+            "sequence": rebuild.sequence,
+            "nextSequence": rebuild.next_sequence,
+            "step": rebuild.step,
+        })),
     })
 }
 

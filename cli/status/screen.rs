@@ -162,6 +162,19 @@ fn of_status(status: &GetStatusResponse) -> Vec<Row> {
     if let Some(resyncs) = status.resyncs.filter(|&resyncs| resyncs > 0) {
         rows.push(row("resyncs", grouped(resyncs)));
     }
+    if let Some(rebuild) = &status.rebuild {
+        let (from, to) = (number(rebuild.from_version), number(rebuild.to_version));
+        let at = match rebuild.sequence {
+            None | Some(-1) => "nothing".to_owned(),
+            Some(sequence) => grouped(sequence),
+        };
+        let next = rebuild
+            .next_sequence
+            .map_or_else(String::new, |next| format!(" of {}", grouped(next - 1)));
+        let said = format!("version {to} beside version {from}, applied {at}{next}");
+        rows.push(row("rebuild", said).coloured(YELLOW));
+        rows.push(row("", &rebuild.step));
+    }
     if let Some(skipped) = status.skipped_events.filter(|&skipped| skipped > 0) {
         let events = counted(skipped.unsigned_abs(), "event");
         rows.push(row("skipped", format!("{events}, not applied yet")).coloured(YELLOW));

@@ -13,12 +13,17 @@ mod tables;
 
 use std::{
     io::{self, IsTerminal as _},
+    path::Path,
     process::ExitCode,
     sync::Arc,
     thread,
 };
 
-use counterfoil::receiver::{projection::Projection, projections};
+use counterfoil::receiver::{
+    projection::Projection,
+    projections,
+    store::{contents::Contents, fit},
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::{mpsc, oneshot};
 
@@ -104,7 +109,8 @@ async fn compare(
     }
     let mut walk = publisher.walk(moment.cursor.as_ref()).await?;
     let directory = Directory::within(arguments.dir.as_deref())?;
-    let base = base(&mut publisher, &moment, &walk, &directory, report).await?;
+    let asked = arguments.projection.as_deref();
+    let base = base(&mut publisher, &moment, &walk, &directory, report, asked).await?;
 
     let (batches, queue) = mpsc::channel(WAITING);
     let (done, wait_done) = oneshot::channel();
@@ -153,25 +159,33 @@ async fn base(
     walk: &Walk,
     directory: &Directory,
     report: &mut Report,
-) -> Result<Base, Failure> {
-    let Some(projection) = projection(moment) else {
-        report.unchecked.push(format!(
-            "the tables: this program does not have version {} of the projection {}",
-            moment.projection_version, moment.projection
-        ));
-        return Ok(Base::None);
+    asked: Option<&Path>,
+) -> Result<Base, Stop> {
+    let projection = match projection(moment, asked)? {
+        Ok(projection) => projection,
+        Err(why) => {
+            report.unchecked.push(format!("the tables: {why}"));
+            return Ok(Base::None);
+        }
     };
     let (path, last) = (directory.database(), moment.last());
-    if walk.start().sequence < 0 || last < 0 {
+    // What an earlier version has applied, this one may apply otherwise.
+    let since = moment.contents.since;
+    if last < 0 || (walk.start().sequence < 0 && since < 0) {
         report.rebuilt_from = Some(-1);
         return Ok(Base::Empty { path, projection });
     }
-    let reach = walk.start().sequence..=last;
+    let reach = walk.start().sequence.max(since)..=last;
     let Some(snapshot) = publisher.oldest_snapshot(&*projection, reach).await? else {
+        let why = match walk.start().sequence {
+            start if start < since => {
+                format!("events up to {since} were applied by an earlier version of the projection")
+            }
+            start => format!("the log begins at {}", start + 1),
+        };
         report.unchecked.push(format!(
-            "the tables: the log begins at {}, and the publisher has no snapshot of the projection \
-             from there up to {last} that they could be made again from",
-            walk.start().sequence + 1
+            "the tables: {why}, and the publisher has no snapshot of the projection from there up \
+             to {last} that they could be made again from"
         ));
         return Ok(Base::None);
     };
@@ -181,9 +195,46 @@ async fn base(
     Ok(Base::Snapshot { path, projection, at })
 }
 
-fn projection(moment: &Moment) -> Option<Arc<dyn Projection>> {
-    projections::named(&moment.projection)
-        .filter(|known| known.version() == moment.projection_version)
+/// The projection that has filled the file: out of the text that it keeps, or one that this
+/// program has. With a file on the command line that one has to be the same. The inner error
+/// says why there is none.
+fn projection(
+    moment: &Moment,
+    asked: Option<&Path>,
+) -> Result<Result<Arc<dyn Projection>, String>, Stop> {
+    let Contents { name, version, source, parts, .. } = &moment.contents;
+    if let Some(file) = asked {
+        let spec =
+            projections::read(file).map_err(|unusable| Failure::Usage(unusable.to_string()))?;
+        let given = projections::of(spec);
+        let found = (given.name(), given.version());
+        if found != (name.as_str(), *version) {
+            let (given, at) = found;
+            let expected = format!("{given} version {at}, as in {}", file.display());
+            return Err(
+                Difference::new("the projection", expected, format!("{name} {version}")).into()
+            );
+        }
+        let ours = fit::digests(&given.parts());
+        let difference = parts.as_ref().and_then(|noted| fit::difference(noted, &ours));
+        return match difference {
+            None => Ok(Ok(given)),
+            Some(found) => {
+                let expected = format!("the parts of {}", file.display());
+                Err(Difference::new("the projection", expected, found).into())
+            }
+        };
+    }
+    Ok(match source {
+        Some(source) => projections::of_source(source).map_err(|why| {
+            format!("this program cannot read the projection that the file keeps: {why}")
+        }),
+        None => {
+            projections::named(name).filter(|known| known.version() == *version).ok_or_else(|| {
+                format!("this program does not have version {version} of the projection {name}")
+            })
+        }
+    })
 }
 
 /// A bar for somebody who watches; nothing otherwise.

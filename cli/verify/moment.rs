@@ -5,7 +5,7 @@ use std::path::Path;
 
 use counterfoil::{
     proto::{chain::Cursor, event::Sequence},
-    receiver::store::{self, OpenError, baseline::Baseline, cursor},
+    receiver::store::{self, OpenError, baseline::Baseline, contents::Contents, cursor},
 };
 use rusqlite::Connection;
 
@@ -18,10 +18,8 @@ pub struct Moment {
     pub tables: Connection,
     /// The log that it follows.
     pub log: String,
-    /// What fills it.
-    pub projection: String,
-    /// In which version.
-    pub projection_version: i64,
+    /// What fills it, as far as it says so.
+    pub contents: Contents,
     /// The last event applied; none: nothing yet.
     pub cursor: Option<Cursor>,
     /// Where its ledger begins.
@@ -59,17 +57,9 @@ impl Moment {
             let value = "SELECT value FROM counterfoil_meta WHERE name = ?1";
             tables.query_row(value, [name], |row| row.get(0))
         };
-        let version = meta("projection_version")?;
-        let (followed, projection) = (meta("log")?, meta("projection")?);
+        let (followed, contents) = (meta("log")?, Contents::read(&tables)?);
         let (cursor, baseline) = (cursor::read(&tables, log)?, Baseline::read(&tables)?);
-        Ok(Moment {
-            log: followed,
-            projection,
-            projection_version: version.parse().unwrap_or(-1), // known to nobody
-            cursor,
-            baseline,
-            tables,
-        })
+        Ok(Moment { log: followed, contents, cursor, baseline, tables })
     }
 
     /// The last sequence applied; -1: none.

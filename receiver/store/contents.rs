@@ -11,7 +11,10 @@ use super::{
     guard::{Guard, Mode},
     kind, trouble,
 };
-use crate::{proto::crash, receiver::projection::Projection};
+use crate::{
+    proto::{crash, event::Sequence},
+    receiver::projection::Projection,
+};
 
 /// What is noted of the projection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +27,9 @@ pub struct Contents {
     pub parts: Option<Digests>,
     /// How many of its migrations have run.
     pub migrations: usize,
+    /// The last event that an earlier version has applied, before it was migrated; -1: this
+    /// one has applied all there is.
+    pub since: Sequence,
     /// The text of its file; none: it is written in Rust, or a database of before.
     pub source: Option<String>,
 }
@@ -41,14 +47,17 @@ impl Contents {
             Some(text) => Some(serde_json::from_str(&text).map_err(|e| unreadable(e.into()))?),
             None => None,
         };
-        let migrations = meta("projection_migrations")?.unwrap_or_else(|| "0".to_owned());
+        let number = |name: &str, absent: i64| match meta(name)? {
+            Some(text) => text.parse().map_err(|e: std::num::ParseIntError| unreadable(e.into())),
+            None => Ok(absent),
+        };
         Ok(Contents {
             name: meta("projection")?.ok_or_else(missing)?,
             version: version.parse().map_err(|e: std::num::ParseIntError| unreadable(e.into()))?,
             parts,
-            migrations: migrations
-                .parse()
-                .map_err(|e: std::num::ParseIntError| unreadable(e.into()))?,
+            migrations: usize::try_from(number("projection_migrations", 0)?)
+                .map_err(|e| unreadable(e.into()))?,
+            since: number("projection_since", -1)?,
             source: meta("projection_source")?,
         })
     }
@@ -152,9 +161,9 @@ pub(super) fn settle(
                     contents.name
                 )));
             }
-            go_on(connection, guard, projection, &contents, ran)
+            go_on(connection, guard, log, projection, &contents, ran)
         }
-        Fit::Migrate { ran } => go_on(connection, guard, projection, &contents, ran),
+        Fit::Migrate { ran } => go_on(connection, guard, log, projection, &contents, ran),
         Fit::Rebuild => Err(OpenError::Earlier(Box::new(contents))),
     }
 }
@@ -163,6 +172,7 @@ pub(super) fn settle(
 fn go_on(
     connection: &Connection,
     guard: &Guard,
+    log: &str,
     projection: &dyn Projection,
     contents: &Contents,
     ran: usize,
@@ -176,6 +186,12 @@ fn go_on(
     run_steps(&transaction, guard, projection, ran)?;
     note(&transaction, projection)?;
     if from != to {
+        transaction.execute(
+            "INSERT INTO counterfoil_meta (name, value)
+             SELECT 'projection_since', CAST(sequence AS TEXT) FROM counterfoil_cursor WHERE log = ?1
+             ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            [log],
+        )?;
         crash::point(crash::RECEIVER_BEFORE_MIGRATION_COMMIT);
     }
     // Constraints that are checked last fail here.

@@ -130,6 +130,7 @@ mod tests {
             version,
             parts: of.map(|steps| digests(&steps.parts())),
             migrations: of.map_or(0, |steps| steps.migrations().len()),
+            since: -1,
             source: None,
         }
     }

@@ -1,9 +1,11 @@
 //! Another version of a projection on a database that is filled: refused, migrated or
 //! rebuilt, through deaths at every place; and tried on a copy before.
 
+mod carried;
 mod migrated;
 mod rebuilt;
 mod tried;
+mod verified;
 
 use std::{
     fs,
@@ -11,6 +13,8 @@ use std::{
 };
 
 use rusqlite::{Connection, OpenFlags};
+
+use crate::harness::{receiver::Receiver, wait::wait_until};
 
 /// What two versions have in common.
 const COMMON: &str = r#"
@@ -63,6 +67,15 @@ fn rows(db: &Path, sql: &str) -> Vec<String> {
     let mut select = tables.prepare(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     let rows = select.query_map([], |row| row.get(0)).expect("readable");
     rows.collect::<Result<_, _>>().expect("texts")
+}
+
+/// Waits until a version has taken over.
+async fn takes_over(receiver: &Receiver, to: i64) {
+    wait_until(&format!("version {to} takes over"), async || {
+        let status = receiver.try_status().await.ok()?;
+        (status.projection_version == Some(to) && status.rebuild.is_none()).then_some(())
+    })
+    .await;
 }
 
 /// The version that is noted in a database.

@@ -11,7 +11,7 @@ use counterfoil::proto::{
     refusal::{Reason, reason_of},
 };
 
-use super::{COMMON, SUMS, file, flag, rows, version};
+use super::{COMMON, SUMS, file, flag, rows, takes_over, version};
 use crate::harness::{
     events::{adjusted, adjustments, event},
     files::below,
@@ -35,14 +35,6 @@ async fn filled(dir: &std::path::Path, count: usize) -> (Publisher, Setup) {
     receiver.applies(count as i64 - 1).await;
     assert_eq!(receiver.terminate().code(), Some(0));
     (publisher, setup)
-}
-
-async fn takes_over(receiver: &Receiver, to: i64) {
-    wait_until(&format!("version {to} takes over"), async || {
-        let status = receiver.try_status().await.ok()?;
-        (status.projection_version == Some(to) && status.rebuild.is_none()).then_some(())
-    })
-    .await;
 }
 
 /// A receiver of this version that has started with nothing has the same.
