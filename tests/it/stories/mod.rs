@@ -15,6 +15,7 @@ mod hold;
 mod keys;
 mod kill_between_commit_and_ack;
 mod kill_storm;
+mod newcomer;
 mod outcomes;
 mod process;
 mod projection_change;
