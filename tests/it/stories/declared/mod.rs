@@ -5,6 +5,7 @@ mod bounds;
 mod conflicts;
 mod faults;
 mod payloads;
+mod queries;
 mod references;
 mod shipped;
 mod unknown_types;
