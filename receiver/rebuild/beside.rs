@@ -148,7 +148,11 @@ impl Beside {
         let ours = self.committed();
         let Some(live) = live else { return Ok(true) };
         match ours {
-            Some(ours) if ours == *live => Ok(true),
+            Some(ours) if (ours.sequence, ours.chain) == (live.sequence, live.chain) => {
+                // The log may have been forked since: then it has another name by now.
+                self.writer.adopt(*live).map_err(Stuck::from)?;
+                Ok(true)
+            }
             Some(ours) if ours.sequence > live.sequence => {
                 let store = self.writer.store().map_err(Stuck::from)?;
                 let found = descent::of(&store.connection, &self.log, live)?;

@@ -199,3 +199,43 @@ async fn a_suspect_that_cannot_be_kept_is_kept_once_there_is_room() {
     assert_eq!((log.state(), log.suspects.len()), (LogState::Suspect, 1), "{log:?}");
     publisher.accepts(adjusted("more", "a", 1)).await;
 }
+
+/// What a later version would fill does not fit beside the live database: that one goes on,
+/// and gets the room back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuild_that_does_not_fit_stops_nothing() {
+    let Some(disk) = SmallDisk::mount() else {
+        skip!("no file system can be mounted here");
+    };
+    let dir = directory();
+    let publisher = Publisher::start(dir.path());
+    publisher.publish(adjustments("k", 300)).await.expect("accepted");
+    let file = |version: i64, text: &str| {
+        let path = dir.path().join(format!("version-{version}.toml"));
+        let content = format!(
+            "[projection]\nname = \"notes\"\nversion = {version}\nupgrade = \"rebuild\"\n\
+             [[migration]]\nsql = \"CREATE TABLE note (text TEXT NOT NULL) STRICT\"\n\
+             [[on]]\ntype = \"stock.adjusted\"\nsql = \"INSERT INTO note VALUES ({text})\"\n\
+             [[query]]\nname = \"notes-{version}\"\nsql = \"SELECT count(*) AS notes FROM note\"\n"
+        );
+        fs::write(&path, content).expect("written");
+        format!("--projection={}", path.display())
+    };
+    let setup = Receiver::at(disk.at.path(), &publisher.url());
+    let receiver = setup.clone().arg(file(1, ":subject")).start();
+    receiver.applies(299).await;
+    assert_eq!(receiver.terminate().code(), Some(0));
+    let receiver = setup.arg(file(2, "hex(zeroblob(10000))")).start();
+    wait_until("it says that the disk is full", async || {
+        let rebuild = receiver.try_status().await.ok()?.rebuild?;
+        rebuild.step.contains("the disk is full").then_some(())
+    })
+    .await;
+    for n in 0..5 {
+        let sequence = publisher.accepts(adjusted(&format!("more-{n}"), "a", 1)).await.sequence;
+        receiver.applies(sequence.expect("always set")).await;
+    }
+    receiver.query("notes-1").await.expect("the earlier version answers");
+    assert_eq!(receiver.status().await.projection_version, Some(1));
+    assert_eq!(receiver.terminate().code(), Some(0));
+}
