@@ -115,11 +115,11 @@ impl Maker {
         match self.chance.below(10) {
             0..2 => ("account.opened".into(), account, "{}".into()),
             2..5 => {
-                let payload = format!(r#"{{"cents":{}}}"#, self.number(1, 1_000));
+                let payload = format!(r#"{{"cents":{}}}"#, self.amount());
                 ("money.deposited".into(), account, payload)
             }
             _ => {
-                let (from, to, cents) = (self.text(), self.text(), self.number(1, 1_000));
+                let (from, to, cents) = (self.text(), self.text(), self.amount());
                 let payload = format!(r#"{{"from":{from},"to":{to},"cents":{cents}}}"#);
                 ("money.transferred".into(), account, payload)
             }
@@ -142,7 +142,7 @@ impl Maker {
         let item = self.name();
         let (available, version) = self.stock.get(item).copied().unwrap_or_default();
         if self.chance.once_in(3) {
-            let quantity = 1 + self.chance.below(400) as i64;
+            let quantity = 50 * (1 + self.chance.below(8) as i64);
             let fits = available >= quantity && version > 0;
             let expected = if self.chance.once_in(6) { version + 1 } else { version };
             if fits && expected == version {
@@ -154,7 +154,7 @@ impl Maker {
             );
             return ("stock.reserved".into(), item.into(), payload);
         }
-        let delta = self.chance.below(1_000) as i64 - 300;
+        let delta = 50 * (self.chance.below(20) as i64 - 6);
         self.stock.insert(item, (available + delta, version + 1));
         let delta = if self.chance.once_in(12) { self.number(1, 2_000) } else { delta.to_string() };
         ("stock.adjusted".into(), item.into(), format!(r#"{{"delta":{delta}}}"#))
@@ -180,6 +180,14 @@ impl Maker {
         (least + self.chance.below(most - least + 1)).to_string()
     }
 
+    /// Few different ones, so that now and then an account gives the last that it has.
+    fn amount(&mut self) -> String {
+        if self.chance.once_in(20) {
+            return self.number(1, 1_000);
+        }
+        (100 * (1 + self.chance.below(4))).to_string()
+    }
+
     fn odd_payload(&mut self, usual: &str) -> Data {
         let text = match self.chance.below(8) {
             0 => return Data::Binary([0xff, 0, 0xfe].as_slice().into()),
@@ -200,7 +208,7 @@ impl Maker {
     }
 
     fn time(&mut self) -> Timestamp {
-        let days = [0, 19_782, 20_787, 20_788, -719_162, 2_932_896];
+        let days = [0, 19_782, 20_786, 20_787, -719_162, 2_932_896];
         let seconds = *self.chance.one_of(&days) * 86_400 + self.chance.below(86_400) as i64;
         let nanos = *self.chance.one_of(&[0, 1, 999_999_999, 500_000_000]);
         Timestamp { seconds, nanos }

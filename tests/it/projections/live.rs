@@ -7,6 +7,7 @@ use counterfoil::proto::crash;
 use super::{
     compare::{Told, compare, model},
     history::Maker,
+    pages,
 };
 use crate::harness::{
     chance::Chance,
@@ -122,6 +123,10 @@ async fn history(projection: &str, seed: u64) -> Told {
     assert_eq!(history.code(), Some(0), "{history:?}");
     let told = model(projection, &history.stdout);
     compare(receiver.db(), &told, &history.stdout);
+    let verified = counterfoil(["verify", "--publisher", &publisher.url(), "--db"]);
+    let verified = verified.arg(receiver.db()).run();
+    assert_eq!(verified.code(), Some(0), "both ends are equal: {verified:?}");
+    pages::make_up_the_table(projection, &receiver).await;
     told
 }
 
