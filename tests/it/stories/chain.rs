@@ -12,7 +12,7 @@ use crate::harness::{
     chance::Chance,
     events::{adjusted, event},
     pair::directory,
-    process::Ended,
+    process::{Ended, Launch},
     producer::{Producer, stop_all},
     proxy::{Link, Proxy},
     publisher::Publisher,
@@ -246,4 +246,33 @@ async fn a_database_that_is_put_back_sends_nothing_twice() {
     let warehouse = setup.start();
     chain.settles(&warehouse).await;
     chain.check(warehouse.db()).await;
+}
+
+/// The commands of docs/chains.md, as they stand there.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_documentation_do_what_they_say() {
+    let docs = include_str!("../../../docs/chains.md");
+    let (_, commands) = docs.split_once("```sh\n").expect("commands");
+    let (commands, _) = commands.split_once("```").expect("their end");
+    let dir = directory();
+    let commands = commands
+        .replace("/tmp/chain", dir.path().to_str().expect("UTF-8"))
+        .replace("127.0.0.1", &crate::harness::loopback::address().to_string())
+        // Typed by a person, that comes a while after the services were started.
+        .replace("counterfoil query", "patiently counterfoil query");
+    let script = format!(
+        "cd '{root}'
+         trap 'kill $(jobs -p)' EXIT
+         patiently() {{ for n in $(seq 200); do \"$@\" 2>/dev/null && return; sleep 0.1; done; }}
+         {commands}",
+        root = env!("CARGO_MANIFEST_DIR"),
+    );
+    let programs = std::path::Path::new(env!("CARGO_BIN_EXE_counterfoil")).parent();
+    let programs = programs.expect("a directory").to_str().expect("UTF-8");
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+    let ended = Launch::new("bash").args(["-euc", &script]).env("PATH", path).run();
+    assert_eq!(ended.code(), Some(0), "{ended:?}");
+    for expected in ["2 appended", "d2/warehouse/low/0", "d1/warehouse/moved/0", "stock.low"] {
+        assert!(ended.stdout.contains(expected), "{expected:?} is missing in {ended:?}");
+    }
 }
