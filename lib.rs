@@ -10,6 +10,10 @@
 //!
 //! The halves never import each other; only `proto` and `process` are common.
 
+/// The SQLite of the receiver, for projections in Rust: one version of it in a program.
+#[cfg(feature = "receiver")]
+pub use rusqlite;
+
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "server")]

@@ -7,7 +7,7 @@ pub mod failure;
 mod serve;
 
 pub use failure::Failure;
-pub use serve::{Service, bind, serve};
+pub use serve::{Service, bind, serve, serve_until};
 
 use std::io::IsTerminal as _;
 

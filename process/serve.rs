@@ -36,6 +36,28 @@ pub struct Service {
 /// # Errors
 /// [`Failure::Runtime`] when the server itself fails.
 pub async fn serve(listener: TcpListener, service: Service) -> Result<(), Failure> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(runtime)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(runtime)?;
+    let told = async {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("told to end (SIGTERM)"),
+            _ = interrupt.recv() => tracing::info!("told to end (SIGINT)"),
+        }
+    };
+    serve_until(listener, service, told, announce).await
+}
+
+/// Serves until it is told to end, or until `service.ending` is cancelled from inside, then
+/// drains for a bounded time. `ready` gets the address once it is served.
+///
+/// # Errors
+/// [`Failure::Runtime`] when the server itself fails; that of `ready`.
+pub async fn serve_until(
+    listener: TcpListener,
+    service: Service,
+    told: impl Future<Output = ()>,
+    ready: impl FnOnce(SocketAddr) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let address = listener.local_addr().map_err(runtime)?;
     connections::allow_descriptors(MAX_CONNECTIONS);
     let Service { routes, names, healthy, ending } = service;
@@ -62,13 +84,10 @@ pub async fn serve(listener: TcpListener, service: Service) -> Result<(), Failur
         );
     let mut server = tokio::spawn(server);
 
-    let mut terminate = signal(SignalKind::terminate()).map_err(runtime)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(runtime)?;
-    announce(address)?;
+    ready(address)?;
     tokio::select! {
         ended = &mut server => return flatten(ended),
-        _ = terminate.recv() => tracing::info!("told to end (SIGTERM)"),
-        _ = interrupt.recv() => tracing::info!("told to end (SIGINT)"),
+        () = told => {}
         () = ending.cancelled() => {}
     }
     ending.cancel();

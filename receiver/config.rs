@@ -3,7 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     num::NonZeroU32,
-    path::PathBuf,
+    path::{Path, PathBuf},
     str::FromStr,
     time::Duration,
 };
@@ -258,6 +258,30 @@ impl FromStr for Every {
         }
         Ok(Every(every))
     }
+}
+
+impl Settings {
+    /// The defaults, for a receiver of a log under a name.
+    ///
+    /// # Errors
+    /// Which of them cannot be used, and what was expected.
+    pub fn of(publisher: &str, log: &str, name: &str, db: &Path) -> Result<Self, String> {
+        let Publisher(publisher) = publisher.parse()?;
+        let (Name(log), Name(name)) = (log.parse()?, name.parse()?);
+        db.to_str().map_or(Ok(Db(db.to_owned())), str::parse)?;
+        let defaults = Flags::default().settle().map_err(|failure| failure.to_string())?;
+        Ok(Settings { publisher, log, name, db: db.to_owned(), ..defaults })
+    }
+}
+
+/// Whether follow-up events can be sent to a log of a publisher.
+///
+/// # Errors
+/// What was expected.
+pub fn check_target(url: &str, log: &str) -> Result<(), String> {
+    url.parse::<ForwardTo>()?;
+    log.parse::<Name>()?;
+    Ok(())
 }
 
 impl Flags {

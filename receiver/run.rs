@@ -39,7 +39,7 @@ use crate::{
 /// process that was told to end is gone within 5 seconds.
 const CLOSING: Duration = Duration::from_millis(4_500);
 
-/// Runs a receiver until it is told to end.
+/// Runs a receiver as a process of its own, until that is told to end.
 ///
 /// # Errors
 /// [`Failure`]: the database cannot be used, or the server failed.
@@ -47,6 +47,20 @@ pub async fn run(
     settings: Settings,
     projection: Arc<dyn Projection>,
     listener: TcpListener,
+) -> Result<(), Failure> {
+    let serving = async |service, _| process::serve(listener, service).await;
+    run_serving(settings, projection, serving).await
+}
+
+/// Runs a receiver for as long as it is served, or nobody has to: once `serving` is over, or
+/// has been told to be by the service's `ending`, so is the receiver.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_serving(
+    settings: Settings,
+    projection: Arc<dyn Projection>,
+    serving: impl AsyncFnOnce(process::Service, Arc<Board>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let Settings { publisher, log, name, db, connect_attempts, .. } = settings;
     let rules = Rules {
@@ -178,7 +192,14 @@ pub async fn run(
         ending: ending.clone(),
     });
     let readers = Readers::new(db.clone(), gate);
-    let acks = Acks { log, name, readers, board, session: open_session, ending: ending.clone() };
+    let acks = Acks {
+        log,
+        name,
+        readers,
+        board: board.clone(),
+        session: open_session,
+        ending: ending.clone(),
+    };
     let follow = resync::follow(replay, resync);
     let replay = alive("the task that receives events", tokio::spawn(follow), &ending);
     let offers = alive("the task that offers snapshots", tokio::spawn(offers.keep()), &ending);
@@ -200,7 +221,7 @@ pub async fn run(
     let forward = alive("the task that forwards", tokio::spawn(forward), &ending);
 
     let served = async {
-        let served = process::serve(listener, shown).await;
+        let served = serving(shown, board).await;
         ending.cancel();
         served
     };

@@ -8,6 +8,7 @@ mod client;
 mod crash_points;
 mod declared;
 mod durability;
+mod embedding;
 mod fencing;
 mod fingerprint;
 mod fork;
