@@ -468,8 +468,9 @@ impl Apply {
     fn tell(&mut self, group: Committed) {
         self.board.recovered();
         let Some(cursor) = group.cursor else { return };
-        self.board.note_commit(cursor, group.outcomes, group.told, group.event_time);
+        // First: who has waited for the cursor finds what follows counted.
         self.board.note_emitted(group.emitted);
+        self.board.note_commit(cursor, group.outcomes, group.told, group.event_time);
         self.idle = false;
         if let Err(error) = self.writer.after_commit() {
             self.checkpoint_failed(&error);
