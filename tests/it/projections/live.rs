@@ -101,7 +101,8 @@ async fn history(projection: &str, seed: u64) -> Told {
                 receiver = receiver.restart();
             }
             2 | 3 => {
-                let point = *chance.one_of(&crash::RECEIVER);
+                let points = [&crash::RECEIVER[..], &crash::RECEIVER_SKIPPING[..2]].concat();
+                let point = *chance.one_of(&points);
                 let after = chance.below(5) as u32;
                 receiver = dying(receiver, |setup| setup.dies_at(point, after));
             }
