@@ -190,7 +190,8 @@ mod tests {
 
     #[test]
     fn limits_are_named() {
-        let wrong: [(fn(&mut FollowUp), &str); 9] = [
+        type Spoil = fn(&mut FollowUp);
+        let wrong: [(Spoil, &str); 9] = [
             (|f| f.name = String::new(), "name is empty"),
             (|f| f.name = "a/b".into(), "name holds '/'"),
             (|f| f.name = "n".repeat(49), "name has 49 bytes, at most 48"),
