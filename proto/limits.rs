@@ -104,6 +104,9 @@ pub const MAX_COMMIT_BYTES: usize = 1024 * 1024;
 /// its statements. A second or more on a fast machine: far beyond what an event should cost
 /// that others wait for, and it ends what would never end.
 pub const MAX_EVENT_STEPS: u64 = 100_000_000;
+/// Most bytes of one value, or one row, that a projection's statements make. A single step
+/// can make a value as large as SQLite lets it; so this is what bounds their memory.
+pub const MAX_VALUE_BYTES: i32 = 16 * 1024 * 1024;
 /// Most ledger rows that one commit of the receiver prunes.
 pub const MAX_PRUNED_ROWS: usize = 1_024;
 /// Ledger rows that may go and are still there, from which on they are pruned also while

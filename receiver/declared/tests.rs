@@ -405,6 +405,18 @@ fn an_event_that_takes_too_many_steps_is_ended() {
     bench.json(r#"{"n":100001}"#).expect("a million steps");
 }
 
+/// One step can make it, so steps do not bound it.
+#[test]
+fn a_value_that_is_too_large_is_a_fault() {
+    let bench = Bench::new(|tables| {
+        let keep = "INSERT INTO seen (key) SELECT length(zeroblob(:data ->> 'bytes'))";
+        handler(tables, &[(keep, Some(1))])
+    });
+    bench.json(r#"{"bytes":16000000}"#).expect("within the bound");
+    let fault = bench.json(r#"{"bytes":17000000}"#).expect_err("beyond it");
+    assert_eq!((fault.class(), fault.place.as_deref()), ("SQL", Some("on[0].sql[0]")));
+}
+
 #[test]
 fn rows_follow_as_events_that_a_publisher_takes() {
     let emitting = |query: &'static str| {

@@ -14,7 +14,10 @@ use std::sync::{
 use rusqlite::{
     Connection,
     hooks::{AuthContext, Authorization},
+    limits::Limit,
 };
+
+use crate::proto::limits::MAX_VALUE_BYTES;
 
 /// Whose statements are prepared and run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +57,7 @@ impl Guard {
     /// # Errors
     /// Whatever SQLite says.
     pub fn on(connection: &mut Connection) -> rusqlite::Result<Self> {
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
         // SQLite declares these like tables when they are first used, which no mode but the
         // receiver's own may do.
         for module in rules::READABLE_MODULES {
