@@ -11,6 +11,7 @@ pub mod publishing;
 pub mod refusal;
 pub mod snapshot;
 pub mod stored;
+pub mod surrogates;
 pub mod wire;
 
 /// The messages and services of `counterfoil.v1`, generated from the `.proto` files.

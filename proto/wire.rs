@@ -24,6 +24,7 @@ use super::{
     pb,
     publishing::{Data, NewEvent},
     refusal::{Reason, Refusal},
+    surrogates,
 };
 
 /// Most bytes that [`place`] adds to an event's content.
@@ -129,6 +130,14 @@ pub fn stated<'a>(
         check_data_size(text.len(), at)?;
         if let Err(error) = serde_json::from_slice::<serde::de::IgnoredAny>(text) {
             return Err(Refusal::field(field("json_text"), format!("is not JSON: {error}")));
+        }
+        if let Some(place) = surrogates::lone(text) {
+            let escape = String::from_utf8_lossy(&text[place..place + 6]).into_owned();
+            let wrong = format!(
+                "has {escape} at byte {place}, half of a surrogate pair, which is no character; \
+                 write both halves, or send other text"
+            );
+            return Err(Refusal::field(field("json_text"), wrong));
         }
     }
     let (kind, data): (_, &[u8]) = match &event.data {
@@ -971,6 +980,10 @@ mod tests {
             ),
             ("events[0].time", pb::NewEvent { time: Some(odd), ..new_event() }),
             ("events[0].json_text", pb::NewEvent { data: text("{"), ..new_event() }),
+            (
+                "events[0].json_text",
+                pb::NewEvent { data: text(r#"{"a":"\ud800"}"#), ..new_event() },
+            ),
             ("events[0].json.n", number(9_007_199_254_740_992.0)),
             ("events[0].json.n", number(f64::NAN)),
         ];

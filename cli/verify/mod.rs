@@ -10,6 +10,7 @@ mod report;
 mod scratch;
 mod set_aside;
 mod tables;
+mod value;
 
 use std::{
     io::{self, IsTerminal as _},
