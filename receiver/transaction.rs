@@ -15,7 +15,7 @@ use super::{
         ledger::{self, KEY_CONFLICT, Rows},
         outbox,
         skipped::{self, Aside},
-        trouble::{self, Trouble},
+        trouble,
     },
     tables::{FollowUp, Tables},
 };
@@ -139,7 +139,7 @@ pub(super) fn failed(at: usize, why: EventFault) -> Failed {
     match why {
         EventFault::Statement(error)
         | EventFault::Projection(Fault { why: Why::Sql(error), .. })
-            if trouble::judge(&error) != Trouble::Statement =>
+            if !trouble::is_of_statement(&error) =>
         {
             Failed::Store(error)
         }
@@ -302,9 +302,9 @@ impl<'c> Group<'c> {
         let run = AssertUnwindSafe(|| projection.apply(tables, event));
         let applied = store.guard.during(Mode::Handler, || catch_unwind(run));
         let emitted = tables.take_emitted();
-        let applied = applied
-            .map_err(|_| EventFault::Panicked)?
-            .map_err(|fault| EventFault::Projection(explained(fault, &store.guard)))?;
+        let applied = applied.map_err(|_| EventFault::Panicked)?;
+        let applied =
+            applied.map_err(|fault| EventFault::Projection(explained(fault, &store.guard)))?;
         if tables.is_autocommit() {
             return Err(EventFault::Misbehaved("the projection ended the transaction"));
         }
@@ -362,7 +362,7 @@ impl<'c> Group<'c> {
 /// it; the guard knows what it was.
 fn explained(fault: Fault, guard: &Guard) -> Fault {
     let Why::Sql(error) = &fault.why else { return fault };
-    if trouble::judge(error) != Trouble::Statement {
+    if !trouble::is_of_statement(error) {
         return fault;
     }
     let why = if guard.took_too_many_steps(error) {
@@ -419,6 +419,8 @@ impl EventFault {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::ffi;
+
     use super::*;
     use crate::receiver::{
         decide::place,
@@ -426,6 +428,23 @@ mod tests {
         store,
         testing::{adjustments, cursor_after},
     };
+
+    #[test]
+    fn an_event_is_not_blamed_for_the_store() {
+        let cases = [
+            (ffi::SQLITE_CONSTRAINT_CHECK, true),
+            (ffi::SQLITE_NOMEM, false),
+            (ffi::SQLITE_READONLY, false),
+            (ffi::SQLITE_FULL, false),
+        ];
+        for (code, blamed) in cases {
+            let error = || rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            for why in [EventFault::Statement(error()), EventFault::Projection(error().into())] {
+                let failed = failed(0, why);
+                assert_eq!(matches!(failed, Failed::Event(_)), blamed, "{failed:?}");
+            }
+        }
+    }
 
     /// A group that turns out to be there already, and one step of it alone:
     /// neither has an effect, and the cursor stays.

@@ -411,6 +411,7 @@ mod tests {
             ("/a", Some(SMALL), r#"{"a":1001}"#, "/a: is 1001, an integer from -1000 to 1000"),
             ("/a", Some(SMALL), r#"{"a":1.0}"#, "/a: is 1.0, an integer from"),
             ("/a", Some(SMALL), r#"{"a":1e2}"#, "/a: is 100.0, an integer from"),
+            ("/a", Some(SMALL), r#"{"a":-0}"#, "/a: is -0.0, an integer from"),
             ("/a", Some(SMALL), r#"{"a":"1"}"#, "/a: is \"1\", an integer"),
             ("/a", Some(SMALL), r#"{"a":null}"#, "/a: is null, an integer"),
             ("/a", Some(INTEGER), r#"{"a":9223372036854775808}"#, "an integer was expected"),
