@@ -303,6 +303,12 @@ impl<'c> Group<'c> {
         let applied = store.guard.during(Mode::Handler, || catch_unwind(run));
         let emitted = tables.take_emitted();
         let applied = applied.map_err(|_| EventFault::Panicked)?;
+        // Before what SQLite has said, which may be about a table that is full by it.
+        if let Some(said) = store.guard.took_last_row() {
+            let place = applied.err().and_then(|fault| fault.place);
+            let why = Why::Refused { class: "OVERFLOW", said: said.to_owned() };
+            return Err(EventFault::Projection(Fault { place, why }));
+        }
         let applied =
             applied.map_err(|fault| EventFault::Projection(explained(fault, &store.guard)))?;
         if tables.is_autocommit() {
@@ -425,9 +431,62 @@ mod tests {
     use crate::receiver::{
         decide::place,
         inventory::Inventory,
+        projection::{DeclaredQuery, Migration},
         store,
         testing::{adjustments, cursor_after},
     };
+
+    /// Gives each event a row, the second one the last number that there is.
+    struct Numbering([Migration; 1]);
+
+    impl Projection for Numbering {
+        fn name(&self) -> &str {
+            "numbering"
+        }
+
+        fn version(&self) -> i64 {
+            1
+        }
+
+        fn migrations(&self) -> &[Migration] {
+            &self.0
+        }
+
+        fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
+            if event.sequence == 1 {
+                tables.execute("INSERT INTO row (id) VALUES (?1)", [i64::MAX])?;
+            }
+            tables.execute("INSERT INTO row DEFAULT VALUES", [])?;
+            Ok(Applied::Done(None))
+        }
+
+        fn queries(&self) -> &[DeclaredQuery] {
+            &[]
+        }
+    }
+
+    /// A table with AUTOINCREMENT then takes no more, and SQLite's word for it is the one for
+    /// a full disk, for which one would wait without an end.
+    #[test]
+    fn the_last_number_of_a_row_is_the_events_fault() {
+        for id in ["INTEGER PRIMARY KEY AUTOINCREMENT", "INTEGER PRIMARY KEY"] {
+            let sql = format!("CREATE TABLE row (id {id}) STRICT");
+            let numbering = Numbering([Migration { sql: sql.into() }]);
+            let directory = tempfile::tempdir().expect("temporary directory");
+            let db = directory.path().join("test.db");
+            let store = store::open(&db, "main", &numbering).expect("opened");
+            let events = adjustments(0, 3);
+            let after = cursor_after(&events);
+            let (steps, _) = place(cursor_after(&[]), events, &after).expect("fits");
+            match commit(&store, &numbering, None, &steps).expect_err(id) {
+                Failed::Event(Faulty { at: Some(1), why }) => {
+                    assert_eq!(why.class(), Some("OVERFLOW"), "{id}");
+                    assert!(why.said().starts_with("a row got the number 2^63-1"), "{why:?}");
+                }
+                other => panic!("{id}: {other:?}"),
+            }
+        }
+    }
 
     #[test]
     fn an_event_is_not_blamed_for_the_store() {

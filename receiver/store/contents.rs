@@ -2,7 +2,7 @@
 //! written in the transaction that makes or changes the tables.
 
 use rusqlite::{
-    Connection, OptionalExtension as _, Transaction, TransactionBehavior, params, types::Type,
+    Connection, OptionalExtension as _, Transaction, TransactionBehavior, ffi, params, types::Type,
 };
 
 use super::{
@@ -115,7 +115,14 @@ pub(super) fn run_steps(
 ) -> Result<(), OpenError> {
     for (n, step) in projection.migrations().iter().enumerate().skip(from) {
         let run = guard.during(Mode::Migration, || transaction.execute_batch(&step.sql));
-        run.map_err(|error| failed(format!("migration[{n}]"), error, guard))?;
+        let place = format!("migration[{n}]");
+        if let Some(said) = guard.took_last_row() {
+            // Of the statement, whatever SQLite has called it: the disk has room.
+            let error = ffi::Error::new(ffi::SQLITE_CONSTRAINT_ROWID);
+            let error = rusqlite::Error::SqliteFailure(error, None);
+            return Err(OpenError::Step { place, said: said.to_owned(), error });
+        }
+        run.map_err(|error| failed(place, error, guard))?;
     }
     Ok(())
 }

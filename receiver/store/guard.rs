@@ -13,7 +13,7 @@ use std::sync::{
 
 use rusqlite::{
     Connection,
-    hooks::{AuthContext, Authorization},
+    hooks::{Action, AuthContext, Authorization},
     limits::Limit,
 };
 
@@ -49,6 +49,8 @@ struct State {
     any_refused: AtomicBool,
     /// How often SQLite has looked up from its work since [`Guard::during`], see `steps`.
     looks: AtomicU64,
+    /// Whether a row was given the last number that there is.
+    any_last_row: AtomicBool,
 }
 
 impl Guard {
@@ -68,7 +70,14 @@ impl Guard {
             refused: Mutex::default(),
             any_refused: AtomicBool::default(),
             looks: AtomicU64::default(),
+            any_last_row: AtomicBool::default(),
         });
+        let told = state.clone();
+        connection.update_hook(Some(move |action, _: &str, _: &str, row: i64| {
+            if row == i64::MAX && action != Action::SQLITE_DELETE {
+                told.note_last_row();
+            }
+        }))?;
         functions::stand_in(connection, &state)?;
         let asked = state.clone();
         connection.authorizer(Some(move |context: AuthContext<'_>| {
@@ -94,6 +103,7 @@ impl Guard {
         if self.0.any_refused.load(Ordering::Relaxed) {
             self.take_refused();
         }
+        self.0.any_last_row.store(false, Ordering::Relaxed);
         self.0.looks.store(0, Ordering::Relaxed);
         self.0.mode.store(mode as u8, Ordering::Relaxed);
         let _running = Running(&self.0);
@@ -106,6 +116,17 @@ impl Guard {
         self.0.any_refused.store(false, Ordering::Relaxed);
         self.0.refused.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+
+    /// What is wrong if a handler or a migration has given a row the last number that there
+    /// is in the last [`Guard::during`]. From then on SQLite picks the numbers of new rows by
+    /// chance, so that a replay would come to others; and a table with AUTOINCREMENT takes no
+    /// more, for which SQLite has the word that it has for a full disk.
+    pub fn took_last_row(&self) -> Option<&'static str> {
+        self.0
+            .any_last_row
+            .swap(false, Ordering::Relaxed)
+            .then_some("a row got the number 2^63-1, after which SQLite picks numbers by chance")
+    }
 }
 
 impl State {
@@ -114,6 +135,12 @@ impl State {
             .into_iter()
             .find(|mode| *mode as u8 == self.mode.load(Ordering::Relaxed))
             .unwrap_or(Mode::Query)
+    }
+
+    fn note_last_row(&self) {
+        if matches!(self.mode(), Mode::Handler | Mode::Migration) {
+            self.any_last_row.store(true, Ordering::Relaxed);
+        }
     }
 
     fn note(&self, what: String) {

@@ -97,6 +97,10 @@ fn a_step_that_fails_leaves_the_database_as_it_was() {
         ("INSERT INTO item VALUES ('a', 1)", "migration[2] failed: UNIQUE constraint failed"),
         ("UPDATE counterfoil_meta SET value = 'mine'", "migration[2] failed: it may not use "),
         ("COMMIT", "migration[2] failed: it may not use "),
+        (
+            "CREATE TABLE n (a INTEGER PRIMARY KEY) STRICT; INSERT INTO n VALUES (9223372036854775807)",
+            "migration[2] failed: a row got the number 2^63-1, after which SQLite",
+        ),
         (late, "the end of migration[2] failed: FOREIGN KEY constraint failed"),
     ];
     for (step, words) in cases {

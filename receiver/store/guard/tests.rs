@@ -131,6 +131,63 @@ fn handlers_do_with_rows_what_sql_can() {
     tables.execute_batch("INSERT INTO counterfoil_meta VALUES (1); COMMIT").expect("ours again");
 }
 
+/// The last number that a row can have, in whatever way a row gets it.
+#[test]
+fn a_row_with_the_last_number_is_noticed() {
+    const LAST: &str = "9223372036854775807";
+    let cases = [
+        ("INSERT INTO mine VALUES (LAST, 'a')", true),
+        ("INSERT INTO mine VALUES (LAST - 1, 'a')", false),
+        ("INSERT INTO mine VALUES (-LAST - 1, 'a')", false),
+        ("INSERT INTO mine VALUES (LAST, 'a'); DELETE FROM mine", true),
+        ("INSERT INTO mine VALUES (LAST - 1, 'a'); INSERT INTO mine (b) VALUES ('b')", true),
+        ("INSERT INTO mine VALUES (1, 'a'); UPDATE mine SET a = LAST", true),
+        (
+            "INSERT INTO mine VALUES (1, 'a');
+             INSERT INTO mine VALUES (1, 'b') ON CONFLICT (a) DO UPDATE SET a = LAST",
+            true,
+        ),
+        ("INSERT INTO mine SELECT value, '' FROM json_each('[1, LAST, 2]')", true),
+        ("INSERT INTO mine SELECT * FROM kept", true),
+        (
+            "INSERT INTO parent VALUES (1); INSERT INTO child VALUES (1);
+          UPDATE parent SET a = LAST WHERE a = 1",
+            true,
+        ),
+        ("INSERT INTO watched VALUES (LAST)", true),
+        ("INSERT INTO keyed VALUES (LAST)", false),
+        ("INSERT INTO numbered (a) VALUES (LAST); INSERT INTO numbered (b) VALUES ('')", true),
+        ("DELETE FROM kept", false),
+        ("SELECT a FROM kept", false),
+    ];
+    let set_up = "CREATE TABLE kept (a INTEGER PRIMARY KEY, b TEXT) STRICT;
+         INSERT INTO kept VALUES (LAST, 'kept');
+         CREATE TABLE parent (a INTEGER NOT NULL UNIQUE) STRICT;
+         CREATE TABLE child (a INTEGER PRIMARY KEY REFERENCES parent (a) ON UPDATE CASCADE) STRICT;
+         CREATE TABLE watched (n INTEGER) STRICT;
+         CREATE TRIGGER t AFTER INSERT ON watched BEGIN INSERT INTO mine VALUES (new.n, ''); END;
+         CREATE TABLE keyed (a INTEGER NOT NULL PRIMARY KEY) STRICT, WITHOUT ROWID;
+         CREATE TABLE numbered (a INTEGER PRIMARY KEY AUTOINCREMENT, b TEXT) STRICT;";
+    for mode in [Mode::Handler, Mode::Migration] {
+        for (sql, noticed) in cases {
+            let (tables, guard) = guarded();
+            tables.execute_batch(&set_up.replace("LAST", LAST)).expect("plain SQL");
+            assert_eq!(guard.took_last_row(), None, "the receiver's own");
+            let sql = sql.replace("LAST", LAST);
+            let done = guard.during(mode, || tables.execute_batch(&sql));
+            // A table with AUTOINCREMENT is full after it.
+            assert_eq!(done.is_ok(), !sql.contains("numbered"), "{sql}: {done:?}");
+            assert_eq!(guard.took_last_row().is_some(), noticed, "{sql}");
+            assert_eq!(guard.took_last_row(), None, "told once");
+        }
+    }
+    let (tables, guard) = guarded();
+    let last = format!("INSERT INTO mine VALUES ({LAST}, 'a')");
+    guard.during(Mode::Handler, || tables.execute_batch(&last)).expect("taken");
+    guard.during(Mode::Handler, || {});
+    assert_eq!(guard.took_last_row(), None, "what was before is not told of what comes next");
+}
+
 #[test]
 fn migrations_make_and_change_all_that_is_not_temporary_or_virtual() {
     let (tables, guard) = guarded();

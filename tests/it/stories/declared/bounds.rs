@@ -3,6 +3,7 @@
 //! event, with its statement, and nothing else is harmed.
 
 use super::{Declared, noted};
+use crate::harness::events::event;
 
 const BOUNDS: &str = r#"
 [projection]
@@ -12,6 +13,7 @@ version = 1
 sql = '''
 CREATE TABLE counted (key TEXT NOT NULL PRIMARY KEY, n INTEGER NOT NULL) STRICT;
 CREATE TABLE dated (key TEXT NOT NULL PRIMARY KEY, day TEXT) STRICT;
+CREATE TABLE numbered (id INTEGER PRIMARY KEY, key TEXT NOT NULL) STRICT;
 '''
 [[on]]
 type = "thing.noted"
@@ -23,6 +25,12 @@ INSERT INTO counted
 '''
 expect_rows = 1
 result = "SELECT n + (:data ->> 'more') AS n FROM counted WHERE key = :key"
+[[on]]
+type = "thing.numbered"
+sql = """
+INSERT INTO numbered VALUES (:data ->> 'id', :key);
+INSERT INTO numbered (key) VALUES (:key);
+"""
 "#;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,4 +62,20 @@ async fn an_event_that_goes_too_far_is_a_fault_with_its_statement() {
         let result: String = pair.value("SELECT result FROM counterfoil_ledger");
         assert_eq!(result, r#"{"n":1001}"#);
     }
+}
+
+/// From the last number on SQLite picks the numbers of rows by chance, and a replay would
+/// pick others; the event that takes it is a fault, and what it has written is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_row_gets_the_number_after_which_there_is_only_chance() {
+    let numbered =
+        |key: &str, id: i64| event(key, "thing.numbered", "", &format!(r#"{{"id":{id}}}"#));
+    let pair = Declared::with(BOUNDS, |setup| setup.arg("--apply-attempts=1"));
+    pair.carries([numbered("first", 1), numbered("high", i64::MAX - 2)]).await;
+    pair.publish([numbered("last", i64::MAX), numbered("next", 7)]).await;
+    let failure = pair.halts().await;
+    assert_eq!((failure.key.as_str(), failure.class.as_str()), ("last", "OVERFLOW"));
+    assert!(failure.message.contains("a row got the number 2^63-1"), "{failure:?}");
+    let ids: String = pair.value("SELECT group_concat(id, ' ' ORDER BY id) FROM numbered");
+    assert_eq!(ids, format!("1 2 {} {}", i64::MAX - 2, i64::MAX - 1));
 }
