@@ -252,7 +252,7 @@ impl Service {
             () = self.ending.cancelled() => return Err(ending()),
         };
         if now.committed() < sequence {
-            let how = "and will not be: the receiver has halted";
+            let how = "and will not be by itself: the receiver has halted";
             return Err(self.not_applied(Reason::ReceiverHalted, sequence, how).into());
         }
         Ok(now.cursor)

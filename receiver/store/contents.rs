@@ -185,10 +185,6 @@ fn go_on(
     ran: usize,
 ) -> Result<(), OpenError> {
     let (from, to) = (contents.version, projection.version());
-    if from != to {
-        let steps = projection.migrations().len() - ran;
-        tracing::info!(projection = contents.name, from, to, steps, "the database is migrated");
-    }
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     run_steps(&transaction, guard, projection, ran)?;
     note(&transaction, projection)?;
@@ -205,6 +201,8 @@ fn go_on(
     let last = format!("the end of migration[{}]", projection.migrations().len().saturating_sub(1));
     transaction.commit().map_err(|error| failed(last, error, guard))?;
     if from != to {
+        let steps = projection.migrations().len() - ran;
+        tracing::info!(projection = contents.name, from, to, steps, "the database was migrated");
         crash::point(crash::RECEIVER_AFTER_MIGRATION_COMMIT);
     }
     Ok(())

@@ -70,7 +70,11 @@ impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let events = self.end - self.first;
         if events <= 0 {
-            return write!(out, "no events to run {}", self.against);
+            write!(out, "no events to run {}", self.against)?;
+            return match self.first {
+                ..=0 => Ok(()),
+                _ => write!(out, ": it has all of them; --from N runs those from N on again"),
+            };
         }
         let of = |outcome: Outcome| self.outcomes[outcome as usize];
         writeln!(out, "events {} to {} {}", self.first, self.end - 1, self.against)?;
@@ -141,6 +145,7 @@ mod tests {
         assert!(said.starts_with(begins), "{said}");
         assert!(said.ends_with("\n  and 2 more"), "{said}");
         let none = Report { first: 3, end: 3, ..report };
-        assert_eq!(none.to_string(), "no events to run against a copy");
+        let said = none.to_string();
+        assert!(said.starts_with("no events to run against a copy: "), "{said}");
     }
 }

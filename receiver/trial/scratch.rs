@@ -69,7 +69,14 @@ impl Scratch {
         let path = directory.0.join("scratch.db");
         let version = projection.version();
         let mut against = "against an empty database".to_owned();
-        if let Some(db) = db.filter(|db| db.exists()) {
+        if let Some(db) = db {
+            if !db.exists() {
+                let shown = db.display();
+                return Err(Failure::Usage(format!(
+                    "--db {shown}: there is no such file; without --db the events are run against \
+                     an empty database"
+                )));
+            }
             let contents = copied(db, &path)?;
             let shown = db.display();
             let Contents { name, version: was, .. } = &contents;

@@ -3,32 +3,30 @@
 
 use std::path::Path;
 
-use counterfoil::proto::pb::receiver_service_client::ReceiverServiceClient;
-use tonic::Request;
-
 use crate::harness::{
+    events::adjustments,
     loopback,
     pair::directory,
     process::{Launch, Process},
-    publisher::{Publisher, channel},
+    publisher::Publisher,
     tools::{has, skip},
-    wait::DEADLINE,
 };
 
-/// Where the document's receiver of one's own listens, and where its publisher does.
-const RECEIVER: &str = "7603";
+/// Where the documents' receivers of one's own listen, and where their publisher does.
+const RECEIVERS: [&str; 2] = ["7603", "7604"];
 const PUBLISHER: &str = "localhost:7601";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_02_the_readme_ends_with_a_projection_of_ones_own() {
     let section = section("README.md", "## Tables of your own");
     assert!(block(&section, "toml").lines().count() < 20, "short enough to be typed");
-    types(&section).await;
+    // What README has published before.
+    types(&section, 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn api_02_the_first_projection_of_the_document_works_as_printed() {
-    types(&section("docs/projections.md", "## A first one")).await;
+    types(&section("docs/projections.md", "## A first one"), 0).await;
 }
 
 /// A section of a document, up to the next one.
@@ -46,7 +44,8 @@ fn block<'s>(section: &'s str, language: &str) -> &'s str {
 }
 
 /// Writes the file, types each command, and compares what sqlite3 says with what is printed.
-async fn types(section: &str) {
+/// `before`: events that stand in the log already.
+async fn types(section: &str, before: usize) {
     for tool in ["grpcurl", "sqlite3"] {
         if !has(tool) {
             skip!("{tool} is missing");
@@ -54,23 +53,27 @@ async fn types(section: &str) {
     }
     let dir = directory();
     let publisher = Publisher::start(dir.path());
+    for event in adjustments("k", before) {
+        publisher.accepts(event).await;
+    }
     let mut receiver: Option<Process> = None;
     let mut address = None;
-    let commands = block(section, "sh");
-    for command in commands.lines() {
+    for command in block(section, "sh").lines() {
         let place = dir.path().to_str().expect("text");
         let mut here = command
             .replace("/tmp/", &format!("{place}/"))
             .replace(PUBLISHER, &publisher.address.to_string());
-        if let Some(address) = address {
-            here = here.replace(&format!("localhost:{RECEIVER}"), &format!("{address}"));
-            applied(&publisher, address).await;
+        for port in RECEIVERS {
+            here = here.replace(&format!("127.0.0.1:{port}"), &listen());
+            if let Some(address) = address {
+                here = here.replace(&format!("localhost:{port}"), &format!("{address}"));
+            }
         }
         let words: Vec<&str> = here.split_whitespace().collect();
         let file = words.iter().find(|word| word.ends_with(".toml"));
         let in_place = |word: &str| match word.ends_with(".toml") {
             true => format!("{place}/{word}"),
-            false => word.replace(&format!("127.0.0.1:{RECEIVER}"), &listen()),
+            false => word.to_owned(),
         };
         if let Some(file) = file {
             std::fs::write(dir.path().join(file), block(section, "toml")).expect("written");
@@ -101,16 +104,4 @@ async fn types(section: &str) {
 
 fn listen() -> String {
     std::net::SocketAddr::new(loopback::address(), 0).to_string()
-}
-
-/// Waits until the receiver has committed what there is: a person types slowly enough.
-async fn applied(publisher: &Publisher, address: std::net::SocketAddr) {
-    let next = publisher.log().await.next_sequence.expect("always set");
-    if next > 0 {
-        let mut request =
-            Request::new(counterfoil::proto::pb::WaitAppliedRequest { sequence: next - 1 });
-        request.set_timeout(DEADLINE);
-        let mut client = ReceiverServiceClient::new(channel(address));
-        client.wait_applied(request).await.expect("applied");
-    }
 }

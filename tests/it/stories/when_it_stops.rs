@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 use counterfoil::proto::pb::{LogState, ReceiverState};
 
 use crate::harness::{
-    events::{adjusted, adjustments},
+    chain::Chain,
+    events::{adjusted, adjustments, event},
     pair::{Pair, directory},
     process::{Ended, Launch},
     publisher::Publisher,
@@ -82,6 +83,7 @@ async fn each_command_does_what_is_said_of_it() {
             ["publisher", "fork"] => forks(command).await,
             ["counterfoil", "skip"] => sets_aside(command).await,
             ["counterfoil", "apply-skipped"] => applies_later(command).await,
+            ["counterfoil", "skip-follow-up"] => gives_up(command).await,
             ["counterfoil", "resync"] => resyncs(command).await,
             ["counterfoil", "snapshot"] => makes_a_snapshot(command, &commands).await,
             ["counterfoil", "snapshots"] => {} // beside the one before
@@ -205,6 +207,26 @@ async fn sets_aside(command: &str) {
     let ledger = pair.settles().await;
     assert_eq!(ledger.rows[1].reason.as_deref(), Some("no tripods here"));
     assert_eq!(ledger.total, 6);
+}
+
+/// Of two follow-ups the first is never taken, since its key is.
+async fn gives_up(command: &str) {
+    let chain = Chain::start();
+    chain.second.accepts(event("k0/warehouse/moved/0", "other.type", "x", "{}")).await;
+    for key in ["k0", "k1"] {
+        chain.first.accepts(adjusted(key, "camera", 9)).await;
+    }
+    let warehouse = chain.warehouse(&chain.second.url()).start();
+    wait_until("forwarding has stopped", async || {
+        let failure = warehouse.try_status().await.ok()?.forward_failure?;
+        (failure.reason == "KEY_CONFLICT").then_some(())
+    })
+    .await;
+    let url = warehouse.url();
+    works(command, &[(RECEIVER, &url), ("SEQUENCE", "0"), ("NUMBER", "0"), ("TEXT", "by hand")]);
+    chain.settles(&warehouse).await;
+    let keys: Vec<_> = chain.second.everything().await.into_iter().map(|event| event.key).collect();
+    assert_eq!(keys[1..], ["k1/warehouse/moved/0"]);
 }
 
 async fn applies_later(command: &str) {
