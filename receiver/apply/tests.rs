@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, path::PathBuf, sync::atomic::AtomicU32};
 
+mod deferred;
 mod outbox;
 
 use rusqlite::Connection;
