@@ -89,7 +89,7 @@ fn words(extended_code: i32, message: Option<&str>) -> Option<&'static str> {
         ffi::SQLITE_CONSTRAINT_DATATYPE => {
             "a column got a value of another type, or a number that 64 bits do not hold"
         }
-        ffi::SQLITE_CONSTRAINT_TRIGGER => "a trigger refused it with RAISE",
+        ffi::SQLITE_CONSTRAINT_TRIGGER => "a trigger refused it",
         ffi::SQLITE_MISMATCH => "a row's number, or a LIMIT, is no integer",
         ffi::SQLITE_TOOBIG => "a text, a blob or a row is too long",
         ffi::SQLITE_ERROR => match message {
@@ -192,10 +192,7 @@ mod tests {
             ("UPDATE secret SET of = 7", "a FOREIGN KEY constraint failed (SQLite code 787)"),
             ("UPDATE secret SET n = 'x'", datatype),
             ("UPDATE secret SET n = 9223372036854775807 + n", datatype),
-            (
-                "INSERT INTO named VALUES ('bad')",
-                "a trigger refused it with RAISE (SQLite code 1811)",
-            ),
+            ("INSERT INTO named VALUES ('bad')", "a trigger refused it (SQLite code 1811)"),
             (
                 "INSERT INTO secret VALUES ('x', 'b', 1, 1)",
                 "a row's number, or a LIMIT, is no integer (SQLite code 20)",
