@@ -90,6 +90,7 @@ pub mod store;
 pub mod tables;
 pub mod transaction;
 pub mod trial;
+pub mod turns;
 pub mod writer;
 
 pub use embedded::{Error, Receiver};

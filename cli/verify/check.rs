@@ -6,7 +6,7 @@ use counterfoil::{
         chain::{Chain, Cursor},
         event::{Event, Sequence, hex},
     },
-    receiver::decide::Step,
+    receiver::{decide::Step, turns::Turns},
 };
 use indicatif::ProgressBar;
 use tokio::sync::mpsc;
@@ -17,7 +17,6 @@ use super::{
     moment::Moment,
     report::{Difference, Report},
     scratch::{Base, Scratch},
-    set_aside::SetAside,
     tables,
 };
 
@@ -42,7 +41,7 @@ pub fn check(
     report: &mut Report,
 ) -> Result<(), Stop> {
     moment.is_whole()?;
-    let mut scratch = Scratch::begin(base, &moment.log, start, SetAside::read(&moment.tables)?)?;
+    let mut scratch = Scratch::begin(base, &moment.log, start, Turns::read(&moment.tables)?)?;
     let mut rows = moment.tables.prepare(ledger::ROWS)?;
     let mut ledger = Ledger::of(&moment, &mut rows)?;
     let mut log = Log { cursor: start, moment: &moment };

@@ -8,7 +8,6 @@ mod moment;
 mod publisher;
 mod report;
 mod scratch;
-mod set_aside;
 mod tables;
 mod value;
 

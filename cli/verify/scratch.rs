@@ -19,10 +19,11 @@ use counterfoil::{
             skipped::{self, Aside},
         },
         transaction::{self, Failed, Faulty},
+        turns::Turns,
     },
 };
 
-use super::{Stop, report::Difference, set_aside::SetAside};
+use super::{Stop, report::Difference};
 use crate::failure::Failure;
 
 /// A temporary directory, gone with this value.
@@ -79,17 +80,12 @@ pub struct Scratch {
     pub projection: Arc<dyn Projection>,
     cursor: Option<Cursor>,
     /// What the receiver has not applied in its turn.
-    set_aside: SetAside,
+    turns: Turns,
 }
 
 impl Scratch {
     /// Begins with the base. None: there is none.
-    pub fn begin(
-        base: Base,
-        log: &str,
-        start: Cursor,
-        set_aside: SetAside,
-    ) -> Result<Option<Self>, Stop> {
+    pub fn begin(base: Base, log: &str, start: Cursor, turns: Turns) -> Result<Option<Self>, Stop> {
         let (path, projection, at) = match base {
             Base::None => return Ok(None),
             Base::Empty { path, projection } => (path, projection, -1),
@@ -106,7 +102,7 @@ impl Scratch {
         let rename = "UPDATE counterfoil_cursor SET log_id = ?1";
         store.connection.execute(rename, [start.log_id.to_string()])?;
         let cursor = cursor::read(&store.connection, log)?;
-        let mut scratch = Scratch { store, projection, cursor, set_aside };
+        let mut scratch = Scratch { store, projection, cursor, turns };
         if scratch.last() != at {
             let expected = format!("a database at sequence {at}, as it was offered");
             let found = format!("one at {}", scratch.last());
@@ -137,12 +133,13 @@ impl Scratch {
     pub fn apply(&mut self, steps: &[Step]) -> Result<(), Stop> {
         let mut rest = steps;
         while let [first, others @ ..] = rest {
-            if let Some(reason) = self.set_aside.reason(first.event().sequence).cloned() {
-                self.skip(first, reason)?;
+            if let Some((_, aside)) = self.turns.aside(first.event().sequence) {
+                let aside = aside.clone();
+                self.skip(first, &aside)?;
                 rest = others;
             } else {
                 let sequences = rest.iter().map(|step| step.event().sequence);
-                let (now, later) = rest.split_at(self.set_aside.run_of(sequences));
+                let (now, later) = rest.split_at(self.turns.run_of(sequences));
                 self.commit(now)?;
                 rest = later;
             }
@@ -165,11 +162,10 @@ impl Scratch {
         Ok(())
     }
 
-    fn skip(&mut self, step: &Step, reason: String) -> Result<(), Stop> {
+    fn skip(&mut self, step: &Step, aside: &Aside) -> Result<(), Stop> {
         let Step::Next { event, after } = step else { return Ok(()) };
-        let aside = Aside { reason, fault: String::new() };
         let cursor = self.cursor.as_ref();
-        let done = skip::set_aside(&self.store, &*self.projection, cursor, event, *after, &aside)
+        let done = skip::set_aside(&self.store, &*self.projection, cursor, event, *after, aside)
             .map_err(|failed| cannot_be_applied(event.sequence, failed))?;
         self.cursor = done.cursor.or(self.cursor);
         Ok(())
@@ -178,7 +174,7 @@ impl Scratch {
     /// What was set aside and has been applied at this place.
     fn apply_late(&mut self) -> Result<(), Stop> {
         let last = self.last();
-        for &sequence in self.set_aside.after(last) {
+        for &sequence in self.turns.after(last) {
             let done = skipped::find(&self.store.connection, sequence)?
                 .is_some_and(|kept| kept.applied_after.is_some());
             if done {
