@@ -478,15 +478,16 @@ impl Board {
     }
 
     /// A later version of the projection has taken over, with its own database up to this
-    /// cursor.
+    /// cursor. That ends a halt for an event, and no other.
     pub fn note_taken_over(&self, cursor: Option<Cursor>) {
         self.recent.begin_anew(cursor.map_or(-1, |cursor| cursor.sequence));
         self.note(|status| {
             status.cursor = cursor;
-            (status.rebuilding, status.halted, status.retrying) = (None, None, None);
+            (status.rebuilding, status.retrying) = (None, None);
+            status.halted.take_if(|failure| failure.reason == EVENT_FAILED);
         });
         self.committed.send_replace(cursor);
-        self.healthy.send_replace(true);
+        self.healthy.send_replace(self.halted_for().is_none());
     }
 
     /// The log's incarnation has another name from now on; nothing else has changed.
@@ -606,6 +607,16 @@ mod tests {
         board.note_installed(None);
         assert_eq!((board.halted_for(), *board.healthy().borrow()), (None, true));
         assert_eq!(board.status().borrow().resyncs, 1);
+    }
+
+    #[test]
+    fn a_later_version_that_takes_over_ends_a_halt_for_an_event_and_no_other() {
+        for (reason, left) in [(EVENT_FAILED, None), ("DIVERGED", Some("DIVERGED"))] {
+            let board = Board::new(None);
+            board.halt(Failure { reason, ..Failure::default() });
+            board.note_taken_over(None);
+            assert_eq!((board.halted_for(), *board.healthy().borrow()), (left, left.is_none()));
+        }
     }
 
     #[test]

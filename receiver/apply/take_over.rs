@@ -102,11 +102,13 @@ impl Apply {
         crash::point(crash::RECEIVER_REBUILD_AFTER_SWAP);
         self.stuck = None;
         (self.refused, self.gaps, self.idle) = (None, 0, false);
-        if self.halted {
+        // What it could not apply is the new version's to judge.
+        if self.halted && self.board.halted_for() == Some(EVENT_FAILED) {
             self.go_on();
         }
         self.board.note_taken_over(brings);
         self.look_at_ledger();
+        self.look_at_outbox();
         self.look_at_skipped();
         tracing::info!(version, "the rebuilt database has taken over");
         Ok(())
