@@ -6,6 +6,7 @@
 mod aside;
 mod beside;
 mod carry;
+mod room;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -163,6 +164,11 @@ impl Rebuild {
                 beside = self.fill(beside, live).await?;
                 continue;
             }
+            beside = self.carry(beside, live).await?;
+            // That may have taken long.
+            if place(self.live()) - place(beside.committed()) > HOLD_EVENTS && round < MOST_ROUNDS {
+                continue;
+            }
             return self.take_over(beside).await;
         }
         unreachable!("the rounds do not end")
@@ -258,6 +264,17 @@ impl Rebuild {
         Ok(beside)
     }
 
+    /// Takes over what is not in the log, as far as it can be while the live one goes on.
+    async fn carry(&self, mut beside: Beside, live: Option<Cursor>) -> Result<Beside, Stuck> {
+        let rewritten = self.board.outbox_rewritten();
+        blocking(move || {
+            beside.carry(live, rewritten)?;
+            beside.settle()?;
+            Ok(beside)
+        })
+        .await
+    }
+
     /// Holds the apply thread, brings the last events, and hands the database over. Where
     /// that takes too long the live one goes on.
     async fn take_over(&self, beside: Beside) -> Result<(), Stuck> {
@@ -272,13 +289,14 @@ impl Rebuild {
                 true => self.fill(beside, live).await?,
                 false => beside,
             };
+            let rewritten = self.board.outbox_rewritten();
             blocking(move || {
                 let mut beside = beside;
                 if !beside.reaches(live.as_ref())? {
                     let why = "what was rebuilt does not go on from the live database";
                     return Err(Stuck::History(why.to_owned()));
                 }
-                beside.finish(live)
+                beside.finish(live, rewritten)
             })
             .await
         };

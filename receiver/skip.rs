@@ -98,7 +98,7 @@ pub fn apply_late(
     }
     let mut group = Group::of(store, &transaction, projection)?;
     let effect =
-        group.effect(&event).map_err(|why| NotLate::Failed(transaction::failed(0, why)))?;
+        group.late().effect(&event).map_err(|why| NotLate::Failed(transaction::failed(0, why)))?;
     let now_ms = group.now_ms();
     drop(group);
     skipped::note_applied(&transaction, sequence, last, now_ms)?;

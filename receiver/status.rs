@@ -1,7 +1,10 @@
 //! What the receiver is doing, for people: one value that the paths write to
 //! and the service shows. Decides nothing.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use tokio::sync::{Notify, watch};
 
@@ -353,6 +356,7 @@ pub struct Board {
     recent: Recent,
     heard: Mutex<Heard>,
     outbox: Notify,
+    outbox_rewritten: AtomicU64,
     healthy: watch::Sender<bool>,
 }
 
@@ -365,6 +369,7 @@ impl Board {
             recent: Recent::after(cursor.map_or(-1, |cursor| cursor.sequence)),
             heard: Mutex::new(Heard::NOTHING),
             outbox: Notify::new(),
+            outbox_rewritten: AtomicU64::new(0),
             healthy: watch::Sender::new(true),
         }
     }
@@ -393,6 +398,17 @@ impl Board {
     /// way. One waits for it.
     pub fn outbox(&self) -> &Notify {
         &self.outbox
+    }
+
+    /// How often the outbox has become another one than what was added to it, forwarded and
+    /// given up: whoever has a copy of it begins anew then.
+    pub fn outbox_rewritten(&self) -> u64 {
+        self.outbox_rewritten.load(Ordering::Acquire)
+    }
+
+    /// It has become another one.
+    pub fn note_outbox_rewritten(&self) {
+        self.outbox_rewritten.fetch_add(1, Ordering::Release);
     }
 
     /// Whether the receiver works.
@@ -460,6 +476,7 @@ impl Board {
     pub fn note_installed(&self, cursor: Option<Cursor>) {
         self.recent.begin_anew(cursor.map_or(-1, |cursor| cursor.sequence));
         *self.heard() = Heard::NOTHING;
+        self.note_outbox_rewritten();
         self.note(|status| {
             status.cursor = cursor;
             status.resyncs += 1;

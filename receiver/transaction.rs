@@ -177,6 +177,8 @@ pub(super) struct Group<'c> {
     rows: Rows<'c>,
     tables: Tables<'c>,
     now_ms: i64,
+    /// Its events had been set aside in their turn.
+    late: bool,
     committed: Committed,
 }
 
@@ -203,8 +205,15 @@ impl<'c> Group<'c> {
             rows: Rows::of(transaction, &store.log, now_ms)?,
             tables: Tables::of(transaction),
             now_ms,
+            late: false,
             committed: Committed::default(),
         })
+    }
+
+    /// For an event that had been set aside in its turn.
+    pub(super) fn late(&mut self) -> &mut Self {
+        self.late = true;
+        self
     }
 
     /// The cursor will be behind this event.
@@ -343,8 +352,12 @@ impl<'c> Group<'c> {
                 "the projection let events follow and does not say that it does",
             ));
         }
-        let outgoing = follow_up::outgoing(event, self.projection.name(), emitted)
+        let mut outgoing = follow_up::outgoing(event, self.projection.name(), emitted)
             .map_err(EventFault::Projection)?;
+        if self.late {
+            outbox::leave_out_known(&self.tables, event.sequence, &mut outgoing)
+                .map_err(EventFault::Statement)?;
+        }
         for follow_up in &outgoing {
             outbox::insert(&self.tables, follow_up).map_err(EventFault::Statement)?;
         }

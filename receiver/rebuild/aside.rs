@@ -1,56 +1,73 @@
-//! Events that are not applied in a rebuilt database: what a person has set aside in the
-//! live one stays so, until it is applied by order; what fails by the new version is set
-//! aside too where that is wanted, and otherwise ends the attempt.
+//! Events that are not applied in their turn in a rebuilt database: what is set aside in the
+//! live one is so here too, and what was applied later there, by order, is applied later here;
+//! what fails by the new version is set aside too where that is wanted, and otherwise ends the
+//! attempt.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::HashSet, path::Path};
 
 use super::Stuck;
 use crate::{
-    proto::{crash, event::Sequence},
+    proto::{
+        crash,
+        event::{Event, Sequence},
+    },
     receiver::{
         apply::shortened,
         config::OnError,
         decide::Step,
         isolate::Hears,
-        store::{
-            self,
-            skipped::{self, Aside},
-        },
+        store::{self, skipped::Aside},
         transaction::{Committed, EventFault},
+        turns::Turns,
         writer::Writer,
     },
 };
 
 /// What is set aside, and what is to become of more.
 pub struct SetAside {
-    /// In the live database, with its key.
-    live: BTreeMap<Sequence, (String, Aside)>,
+    /// In the live database.
+    live: Turns,
+    /// Of those that were applied later there, the ones that have been looked at here.
+    seen: HashSet<Sequence>,
     on_error: OnError,
 }
 
 impl SetAside {
-    /// What waits in the live database.
+    /// What the live database has not applied in its turn by now.
     pub fn of(live: &Path, on_error: OnError) -> Result<Self, Stuck> {
-        let live = skipped::all_waiting(&store::open_for_reading(live)?)?;
-        Ok(SetAside { live, on_error })
+        let live = Turns::read(&store::open_for_reading(live)?)?;
+        Ok(SetAside { live, seen: HashSet::new(), on_error })
     }
 
-    /// Whether this event is one of them.
-    pub fn holds(&self, step: &Step) -> bool {
-        let event = step.event();
-        let kept = self.live.get(&event.sequence);
-        kept.is_some_and(|(key, _)| *key == event.intent.key)
+    /// What the live database says of it.
+    pub fn turns(&self) -> &Turns {
+        &self.live
     }
 
-    /// Sets it aside again, as it was.
-    pub fn again(&self, writer: &mut Writer, step: &Step) -> Result<(), Stuck> {
-        match (step, self.live.get(&step.event().sequence)) {
-            (Step::Next { event, after }, Some((_, aside))) => {
-                writer.set_aside(event, *after, aside)?;
-                Ok(())
-            }
-            _ => Ok(()),
+    /// Why this event was set aside; none: it was not.
+    pub fn holds(&self, event: &Event) -> Option<Aside> {
+        let (key, aside) = self.live.aside(event.sequence)?;
+        (*key == event.intent.key).then(|| aside.clone())
+    }
+
+    /// What has to be applied later once all up to this sequence is: each is named once.
+    pub fn due(&mut self, last: Sequence) -> Vec<Sequence> {
+        self.live.up_to(last).filter(|sequence| self.seen.insert(*sequence)).collect()
+    }
+
+    /// One that was applied later in the live database cannot be so by the new version.
+    pub fn fails_late(&self, sequence: Sequence, why: &EventFault) -> Result<(), Stuck> {
+        let said = format!("event {sequence}, which was applied by order, fails: {}", why.noted());
+        if !self.may(why) {
+            return Err(Stuck::Event(said));
         }
+        tracing::error!("{said}. It stays set aside in the database that is being rebuilt.");
+        Ok(())
+    }
+
+    /// Whether what fails is set aside.
+    fn may(&self, why: &EventFault) -> bool {
+        self.on_error == OnError::Skip && why.class().is_some()
     }
 }
 
@@ -70,9 +87,8 @@ impl Hears for SetAside {
             event.intent.subject,
             why.noted()
         );
-        let may = self.on_error == OnError::Skip && why.class().is_some();
         let Step::Next { event, after } = step else { return Err(Stuck::Event(said)) };
-        if !may {
+        if !self.may(&why) {
             return Err(Stuck::Event(said));
         }
         tracing::error!("{said}. It is set aside in the database that is being rebuilt.");

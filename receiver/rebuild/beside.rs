@@ -2,6 +2,7 @@
 //! threads that may block; knows nothing of the network.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -9,9 +10,9 @@ use std::{
 
 use tokio::sync::mpsc;
 
-use super::{Stuck, aside::SetAside, carry};
+use super::{Stuck, aside::SetAside, carry, place, room};
 use crate::{
-    proto::chain::Cursor,
+    proto::{chain::Cursor, event::Sequence},
     receiver::{
         config::OnError,
         decide::Step,
@@ -22,15 +23,18 @@ use crate::{
         store::{
             self, OpenError, cursor,
             descent::{self, Descent},
-            lock,
+            lock, skipped,
             trouble::{self, Trouble},
         },
+        turns::Turns,
         writer::{Failed, Writer},
     },
 };
 
 /// What it has behind the live one's name.
 const ENDING: &str = ".rebuild";
+/// Events whose follow-ups are taken over in one transaction.
+const CARRIED_TOGETHER: Sequence = 4_096;
 
 /// Where it stands.
 pub fn path(db: &Path) -> PathBuf {
@@ -65,6 +69,20 @@ pub struct Beside {
     live: PathBuf,
     log: String,
     on_error: OnError,
+    /// None: nothing has been taken over yet, or by an earlier attempt.
+    carried: Option<Carried>,
+}
+
+/// Which follow-up events have been taken over from the live one.
+struct Carried {
+    /// Those of the events up to here.
+    to: Sequence,
+    /// What had been applied later there by then.
+    late: BTreeSet<Sequence>,
+    /// Events whose follow-ups are to be taken over again.
+    renew: BTreeSet<Sequence>,
+    /// The board's number then.
+    rewritten: u64,
 }
 
 impl Beside {
@@ -91,7 +109,7 @@ impl Beside {
         store.connection.pragma_update(None, "synchronous", "NORMAL").map_err(Stuck::from)?;
         let committed = cursor::read(&store.connection, log).map_err(Stuck::from)?;
         let writer = Writer::new(store, committed, projection.clone());
-        Ok(Beside { writer, live: db.to_owned(), log: log.to_owned(), on_error })
+        Ok(Beside { writer, live: db.to_owned(), log: log.to_owned(), on_error, carried: None })
     }
 
     /// What is committed in it.
@@ -132,14 +150,50 @@ impl Beside {
     }
 
     fn apply(&mut self, steps: &[Step], aside: &mut SetAside) -> Result<(), Stuck> {
+        // What has been applied later in the live one, after what is there already.
+        self.apply_late(aside)?;
         let mut rest = steps;
-        // What was set aside in the live one is so here too.
-        while let Some(at) = rest.iter().position(|step| aside.holds(step)) {
-            isolate::apply(&mut self.writer, &rest[..at], aside)?;
-            aside.again(&mut self.writer, &rest[at])?;
-            rest = &rest[at + 1..];
+        while let [first, others @ ..] = rest {
+            rest = match (first, aside.holds(first.event())) {
+                // What was set aside in the live one is so here too.
+                (Step::Next { event, after }, Some(why)) => {
+                    self.writer.set_aside(event, *after, &why).map_err(Stuck::from)?;
+                    others
+                }
+                (Step::Earlier(_), Some(_)) => others,
+                (_, None) => {
+                    let sequences = rest.iter().map(|step| step.event().sequence);
+                    let (now, later) = rest.split_at(aside.turns().run_of(sequences));
+                    isolate::apply(&mut self.writer, now, aside)?;
+                    later
+                }
+            };
+            self.apply_late(aside)?;
         }
-        isolate::apply(&mut self.writer, rest, aside)
+        Ok(())
+    }
+
+    /// What was set aside, and has been applied later in the live one, up to here.
+    fn apply_late(&mut self, aside: &mut SetAside) -> Result<(), Stuck> {
+        let last = place(self.committed());
+        for sequence in aside.due(last) {
+            let store = self.writer.store().map_err(Stuck::from)?;
+            let waits = skipped::find(&store.connection, sequence)?
+                .is_some_and(|kept| kept.applied_after.is_none());
+            if !waits {
+                continue; // done before, or never set aside here: in its turn, in a snapshot
+            }
+            match self.writer.apply_late(sequence) {
+                Ok(Ok(_)) => {}
+                Ok(Err(damaged)) => return Err(Stuck::Broken(damaged.message)),
+                Err(Failed::Event(faulty)) => aside.fails_late(sequence, &faulty.why)?,
+                Err(failed) => return Err(failed.into()),
+            }
+            if let Some(carried) = &mut self.carried {
+                carried.renew.insert(sequence);
+            }
+        }
+        Ok(())
     }
 
     /// Whether it goes on from the live one's cursor: at the same place, or further on with
@@ -166,12 +220,65 @@ impl Beside {
         }
     }
 
-    /// Takes over what people and the other publisher have made of the live one's events, up
-    /// to where that is, and leaves everything in one file on stable storage. Nobody writes to the live one
-    /// meanwhile.
-    pub fn finish(mut self, at: Option<Cursor>) -> Result<(PathBuf, Option<Cursor>), Stuck> {
+    /// Takes over what the earlier version has let follow from the events up to `at`, and what
+    /// people and the other publisher have made of that. What was taken over before is not
+    /// looked at again where it cannot have changed, unless `rewritten`, the board's number,
+    /// is another one than then.
+    pub fn carry(&mut self, at: Option<Cursor>, rewritten: u64) -> Result<(), Stuck> {
+        let live = store::open_for_reading(&self.live)?;
+        // Before the rows: what is applied later from now on is renewed the next time.
+        let late = Turns::read(&live)?.late();
+        let to = place(at).min(place(self.committed()));
+        let mut carried = match self.carried.take() {
+            Some(carried) if carried.rewritten == rewritten => carried,
+            _ => Carried { to: -1, late: late.clone(), renew: BTreeSet::new(), rewritten },
+        };
+        carried.renew.extend(late.difference(&carried.late));
+        carried.late = late;
+        while carried.to < to {
+            let last = to.min(carried.to + CARRIED_TOGETHER);
+            let store = self.writer.store().map_err(Stuck::from)?;
+            carry::span(&live, &store.connection, carried.to + 1, last)?;
+            self.writer.after_commit()?;
+            carried.to = last;
+        }
         let store = self.writer.store().map_err(Stuck::from)?;
-        carry::outbox(&self.live, &store.connection, at.map_or(-1, |at| at.sequence))?;
+        carry::changed(&live, &store.connection, carried.to, &carried.renew)?;
+        carried.renew.clear();
+        self.carried = Some(carried);
+        self.writer.after_commit()?;
+        Ok(())
+    }
+
+    /// Puts what is there on stable storage, so that little is left to be done in the hold, and
+    /// sees whether the live one's disk has room for the exchange.
+    pub fn settle(&mut self) -> Result<(), Stuck> {
+        self.writer.when_idle()?;
+        fs::File::open(path(&self.live))?.sync_all()?;
+        let store = self.writer.store().map_err(Stuck::from)?;
+        let number = |pragma: &str| {
+            store.connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0))
+        };
+        let (pages, size) = (number("page_count")?, number("page_size")?);
+        match room::missing(&self.live, pages.unsigned_abs(), size.unsigned_abs())? {
+            None => Ok(()),
+            Some(missing) => Err(Stuck::Again(format!(
+                "it is filled, and to take the earlier one's place it needs {missing} bytes more \
+                 on the disk than are free: make room"
+            ))),
+        }
+    }
+
+    /// Takes over what has changed in the live one since, up to where that is, and leaves
+    /// everything in one file on stable storage. Nobody writes to the live one meanwhile.
+    pub fn finish(
+        mut self,
+        at: Option<Cursor>,
+        rewritten: u64,
+    ) -> Result<(PathBuf, Option<Cursor>), Stuck> {
+        let mut aside = SetAside::of(&self.live, self.on_error)?;
+        self.apply_late(&mut aside)?;
+        self.carry(at, rewritten)?;
         let committed = self.committed();
         self.writer.close()?;
         let file = path(&self.live);

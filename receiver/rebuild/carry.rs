@@ -1,74 +1,195 @@
 //! What a rebuilt database takes over from the one that it replaces: what cannot be made
 //! again from the log, since it is not in there.
+//!
+//! The follow-up events of what the earlier version has applied are those that it has emitted,
+//! word for word: forwarded, given up, or waiting still. What the new version emits in their
+//! place, or beside them, is not kept. They may be many, so they are carried while the live
+//! one goes on, and what has changed in it since once it is held.
 
-use std::{collections::HashSet, path::Path};
+use std::{cmp::Ordering, collections::BTreeSet};
 
-use rusqlite::{Connection, params, types::Value};
+use rusqlite::{Connection, Rows, ToSql, params_from_iter, types::Value};
 
-use super::Stuck;
-use crate::{proto::event::Sequence, receiver::store};
+use crate::proto::event::Sequence;
 
-/// What the ledger of follow-ups says of one that the earlier version did not emit.
-const HAD_ITS_TURN: &str = "the event was applied by an earlier version of the projection";
+/// Where a row stands: the event's sequence, and the number among those of that event.
+type Place = (Sequence, i64);
 
-/// The follow-up events of what the earlier version has applied, up to `last`, are those
-/// that it has emitted: forwarded once, given up, or waiting still. What the new version
-/// would emit beside them for the past is not forwarded.
-pub fn outbox(live: &Path, rebuilt: &Connection, last: Sequence) -> Result<(), Stuck> {
-    let live = store::open_for_reading(live)?;
+/// Takes over those of the events from `from` to `to`, in one transaction.
+pub fn span(
+    live: &Connection,
+    rebuilt: &Connection,
+    from: Sequence,
+    to: Sequence,
+) -> rusqlite::Result<()> {
     let transaction = rebuilt.unchecked_transaction()?;
-    let mut waiting = HashSet::new();
-    {
-        let mut rows = live.prepare(
-            "SELECT sequence, key, forwarded_log_id, forwarded_sequence, given_up,
-                 forwarded_sequence IS NULL AND given_up IS NULL,
-                 type, subject, content_type, json, data, time, first_attempt_time,
-                 expected_version
-             FROM counterfoil_outbox ORDER BY sequence, number",
-        )?;
-        let mut mark = transaction.prepare(
-            "UPDATE counterfoil_outbox
-             SET forwarded_log_id = ?3, forwarded_sequence = ?4, given_up = ?5
-             WHERE sequence = ?1 AND key = ?2",
-        )?;
-        // Its number may be another one's there.
-        let mut keep = transaction.prepare(
-            "INSERT INTO counterfoil_outbox (sequence, number, key, type, subject, content_type,
-                 json, data, time, first_attempt_time, expected_version)
-             SELECT ?1, coalesce(max(number) + 1, 0), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10
-             FROM counterfoil_outbox WHERE sequence = ?1",
-        )?;
-        let mut found = rows.query([])?;
-        while let Some(row) = found.next()? {
-            let values = |from: usize, to: usize| {
-                (from..to).map(|n| row.get::<_, Value>(n)).collect::<rusqlite::Result<Vec<_>>>()
-            };
-            let marked = mark.execute(rusqlite::params_from_iter(values(0, 5)?))?;
-            if row.get(5)? {
-                waiting.insert(row.get::<_, String>(1)?);
-                if marked == 0 {
-                    let (mut place, rest) = (values(0, 2)?, values(6, 14)?);
-                    place.extend(rest);
-                    keep.execute(rusqlite::params_from_iter(place))?;
-                }
-            }
+    exchange(live, &transaction, "sequence BETWEEN ?1 AND ?2", [from, to])?;
+    transaction.commit()
+}
+
+/// Takes over what has changed of those of the events up to `to`, which were taken over
+/// before: what waited on one side alone, and all of the events in `renew`.
+pub fn changed(
+    live: &Connection,
+    rebuilt: &Connection,
+    to: Sequence,
+    renew: &BTreeSet<Sequence>,
+) -> rusqlite::Result<()> {
+    let transaction = rebuilt.unchecked_transaction()?;
+    for &sequence in renew {
+        exchange(live, &transaction, "sequence = ?1", [sequence])?;
+    }
+    for (sequence, number) in waiting_on_one_side(live, &transaction, to)? {
+        exchange(live, &transaction, "sequence = ?1 AND number = ?2", [sequence, number])?;
+    }
+    transaction.commit()
+}
+
+/// The live one's rows of a place for those that the rebuilt one has there.
+fn exchange<const N: usize>(
+    live: &Connection,
+    rebuilt: &Connection,
+    place: &str,
+    at: [i64; N],
+) -> rusqlite::Result<()> {
+    let delete = format!("DELETE FROM counterfoil_outbox WHERE {place}");
+    rebuilt.prepare_cached(&delete)?.execute(params_from_iter(at))?;
+    let select = format!("SELECT * FROM counterfoil_outbox WHERE {place}");
+    let mut select = live.prepare_cached(&select)?;
+    let columns: Vec<_> = select.column_names().collect();
+    let count = columns.len();
+    let insert = format!(
+        "INSERT INTO counterfoil_outbox ({}) VALUES ({})",
+        columns.join(", "),
+        vec!["?"; count].join(", ")
+    );
+    let mut insert = rebuilt.prepare_cached(&insert)?;
+    let mut rows = select.query(params_from_iter(at))?;
+    while let Some(row) = rows.next()? {
+        let values = (0..count).map(|n| row.get(n)).collect::<Result<Vec<Value>, _>>()?;
+        insert.execute(params_from_iter(values))?;
+    }
+    Ok(())
+}
+
+/// The places up to an event where a row waits on one side, and none does on the other.
+fn waiting_on_one_side(
+    live: &Connection,
+    rebuilt: &Connection,
+    to: Sequence,
+) -> rusqlite::Result<Vec<Place>> {
+    const WAITING: &str = "SELECT sequence, number FROM counterfoil_outbox
+        WHERE forwarded_sequence IS NULL AND given_up IS NULL AND sequence <= ?1
+        ORDER BY sequence, number";
+    let (mut live, mut rebuilt) = (live.prepare_cached(WAITING)?, rebuilt.prepare_cached(WAITING)?);
+    let to: [&dyn ToSql; 1] = [&to];
+    let (mut live, mut rebuilt) = (live.query(&to[..])?, rebuilt.query(&to[..])?);
+    let (mut there, mut here) = (next(&mut live)?, next(&mut rebuilt)?);
+    let mut found = Vec::new();
+    loop {
+        let order = match (there, here) {
+            (None, None) => return Ok(found),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(there), Some(here)) => there.cmp(&here),
+        };
+        match order {
+            Ordering::Less => found.extend(there),
+            Ordering::Greater => found.extend(here),
+            Ordering::Equal => {}
         }
-        let mut unsent = transaction.prepare(
-            "SELECT sequence, number, key FROM counterfoil_outbox
-             WHERE forwarded_sequence IS NULL AND given_up IS NULL AND sequence <= ?1",
-        )?;
-        let unsent = unsent
-            .query_map([last], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
-            .collect::<rusqlite::Result<Vec<(Sequence, i64, String)>>>()?;
-        let mut give_up = transaction.prepare(
-            "UPDATE counterfoil_outbox SET given_up = ?3 WHERE sequence = ?1 AND number = ?2",
-        )?;
-        for (sequence, number, key) in unsent {
-            if !waiting.contains(&key) {
-                give_up.execute(params![sequence, number, HAD_ITS_TURN])?;
-            }
+        if order.is_le() {
+            there = next(&mut live)?;
+        }
+        if order.is_ge() {
+            here = next(&mut rebuilt)?;
         }
     }
-    transaction.commit()?;
-    Ok(())
+}
+
+fn next(rows: &mut Rows<'_>) -> rusqlite::Result<Option<Place>> {
+    rows.next()?.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever `data` says is whose it is; `mark` is SQL of two columns.
+    fn put(tables: &Connection, (sequence, number): Place, data: &str, mark: &str) {
+        let insert = format!(
+            "INSERT INTO counterfoil_outbox (sequence, number, key, type, subject, content_type,
+                 json, data, forwarded_sequence, forwarded_log_id, given_up)
+             VALUES ({sequence}, {number}, 'k{sequence}/{number}', 't', 's', 'c', 1,
+                 CAST('{data}' AS BLOB), {mark})"
+        );
+        tables.execute(&insert, []).expect("put");
+    }
+
+    const WAITS: &str = "NULL, NULL, NULL";
+    const SENT: &str = "5, 'log', NULL";
+
+    fn outbox() -> Connection {
+        let tables = Connection::open_in_memory().expect("memory");
+        tables.execute_batch(crate::receiver::store::SCHEMA).expect("schema");
+        tables
+    }
+
+    fn all(tables: &Connection) -> Vec<String> {
+        let all = "SELECT sequence || '/' || number || ' ' || CAST(data AS TEXT) || ' '
+                       || coalesce(forwarded_sequence, given_up, 'waits')
+                   FROM counterfoil_outbox ORDER BY sequence, number";
+        let mut all = tables.prepare(all).expect("a statement");
+        all.query_map([], |row| row.get(0)).expect("rows").collect::<Result<_, _>>().expect("texts")
+    }
+
+    #[test]
+    fn the_past_is_as_the_earlier_version_has_emitted_it() {
+        let (live, rebuilt) = (outbox(), outbox());
+        put(&live, (0, 0), "old", SENT);
+        put(&live, (1, 0), "old", WAITS);
+        put(&live, (1, 1), "old", "NULL, NULL, 'no use'");
+        for place in [(0, 0), (0, 1), (1, 0), (2, 0), (9, 0)] {
+            put(&rebuilt, place, "new", WAITS);
+        }
+        span(&live, &rebuilt, 0, 3).expect("carried");
+        let expected = ["0/0 old 5", "1/0 old waits", "1/1 old no use", "9/0 new waits"];
+        assert_eq!(all(&rebuilt), expected);
+    }
+
+    /// What was carried is not carried again, but for what has changed.
+    #[test]
+    fn what_has_changed_since_is_all_that_is_carried_again() {
+        let (live, rebuilt) = (outbox(), outbox());
+        for sequence in 0..6 {
+            put(&live, (sequence, 0), "old", if sequence < 2 { SENT } else { WAITS });
+        }
+        span(&live, &rebuilt, 0, 5).expect("carried");
+        rebuilt.execute("UPDATE counterfoil_outbox SET data = x'6F6E6365'", []).expect("marked");
+        let change =
+            "UPDATE counterfoil_outbox SET (forwarded_sequence, forwarded_log_id, given_up)
+                      = ";
+        for (changed, place) in [
+            ("(SELECT 7, 'log', NULL)", 2),
+            ("(SELECT NULL, NULL, 'no use')", 4),
+            ("(SELECT NULL, NULL, NULL)", 1), // taken back
+        ] {
+            let change = format!("{change} {changed} WHERE sequence = {place}");
+            live.execute(&change, []).expect("changed");
+        }
+        put(&live, (3, 1), "late", WAITS);
+        put(&live, (0, 1), "late", SENT);
+        live.execute("DELETE FROM counterfoil_outbox WHERE sequence = 5", []).expect("pruned");
+        changed(&live, &rebuilt, 5, &[0].into()).expect("carried");
+        let expected = [
+            "0/0 old 5",
+            "0/1 late 5",
+            "1/0 old waits",
+            "2/0 old 7",
+            "3/0 once waits",
+            "3/1 late waits",
+            "4/0 old no use",
+        ];
+        assert_eq!(all(&rebuilt), expected);
+    }
 }

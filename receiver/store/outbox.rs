@@ -1,7 +1,7 @@
 //! The follow-up events that wait to be forwarded, those that were, and those that a
 //! person has given up. Knows nothing of where they go.
 
-use std::str::FromStr as _;
+use std::{collections::BTreeMap, str::FromStr as _};
 
 use prost_types::Timestamp;
 use rusqlite::{Connection, Row, params, types::Type};
@@ -64,6 +64,30 @@ pub fn insert(tables: &Connection, outgoing: &Outgoing) -> rusqlite::Result<()> 
             intent.first_attempt_time.map(text),
             intent.expected_version,
         ])?;
+    Ok(())
+}
+
+/// Of what follows from an event that is applied later, leaves out what an earlier version of
+/// the projection, which could apply it in its turn, has emitted under the same key: that may
+/// be on its way. The rest is numbered behind it.
+///
+/// # Errors
+/// Whatever SQLite says.
+pub fn leave_out_known(
+    tables: &Connection,
+    sequence: Sequence,
+    outgoing: &mut Vec<Outgoing>,
+) -> rusqlite::Result<()> {
+    let select = "SELECT key, number FROM counterfoil_outbox WHERE sequence = ?1";
+    let known = tables
+        .prepare_cached(select)?
+        .query_map([sequence], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<rusqlite::Result<BTreeMap<String, i64>>>()?;
+    let Some(last) = known.values().max() else { return Ok(()) };
+    outgoing.retain(|outgoing| !known.contains_key(&outgoing.intent.key));
+    for (outgoing, number) in outgoing.iter_mut().zip(last + 1..) {
+        outgoing.number = number;
+    }
     Ok(())
 }
 

@@ -1,8 +1,6 @@
 //! Events that were set aside: kept with what they failed with, until their effect is made
 //! after all, and then with when that was.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -97,21 +95,6 @@ pub fn note_applied(
         1 => Ok(()),
         changed => Err(rusqlite::Error::StatementChangedRows(changed)),
     }
-}
-
-/// All that wait for their effect, each with its key.
-///
-/// # Errors
-/// Whatever SQLite says.
-pub fn all_waiting(tables: &Connection) -> rusqlite::Result<BTreeMap<Sequence, (String, Aside)>> {
-    let mut select = tables.prepare(
-        "SELECT sequence, key, reason, fault FROM counterfoil_skipped WHERE applied_at IS NULL",
-    )?;
-    let found = select.query_map([], |row| {
-        let aside = Aside { reason: row.get(2)?, fault: row.get(3)? };
-        Ok((row.get(0)?, (row.get(1)?, aside)))
-    })?;
-    found.collect()
 }
 
 /// How many wait for their effect.

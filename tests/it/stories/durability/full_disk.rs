@@ -1,8 +1,9 @@
 //! A full disk: writes are refused, reads go on, and it heals without a restart.
 
-use std::{fs, io::Write as _, process::Command};
+use std::{fs, io::Write as _, path::Path, process::Command};
 
 use counterfoil::proto::{
+    crash,
     pb::{LogState, Outcome, ReceiverState, ReplayRequest},
     refusal::Reason,
 };
@@ -44,6 +45,14 @@ impl SmallDisk {
                 _ => size /= 2,
             }
         }
+    }
+
+    /// Gives so many bytes of the filler's back.
+    fn free_some(&self, bytes: u64) {
+        let filler = self.at.path().join("filler");
+        let filler = fs::OpenOptions::new().write(true).open(filler).expect("the filler is there");
+        let size = filler.metadata().expect("readable").len();
+        filler.set_len(size.checked_sub(bytes).expect("the filler is larger")).expect("cut");
     }
 
     /// Gives the space back.
@@ -200,6 +209,19 @@ async fn a_suspect_that_cannot_be_kept_is_kept_once_there_is_room() {
     publisher.accepts(adjusted("more", "a", 1)).await;
 }
 
+/// The flag for a projection that keeps a text for each event.
+fn notes(dir: &Path, version: i64, text: &str) -> String {
+    let path = dir.join(format!("version-{version}.toml"));
+    let content = format!(
+        "[projection]\nname = \"notes\"\nversion = {version}\nupgrade = \"rebuild\"\n\
+         [[migration]]\nsql = \"CREATE TABLE note (text TEXT NOT NULL) STRICT\"\n\
+         [[on]]\ntype = \"stock.adjusted\"\nsql = \"INSERT INTO note VALUES ({text})\"\n\
+         [[query]]\nname = \"notes-{version}\"\nsql = \"SELECT count(*) AS notes FROM note\"\n"
+    );
+    fs::write(&path, content).expect("written");
+    format!("--projection={}", path.display())
+}
+
 /// What a later version would fill does not fit beside the live database: that one goes on,
 /// and gets the room back.
 #[tokio::test(flavor = "multi_thread")]
@@ -210,17 +232,7 @@ async fn a_rebuild_that_does_not_fit_stops_nothing() {
     let dir = directory();
     let publisher = Publisher::start(dir.path());
     publisher.publish(adjustments("k", 300)).await.expect("accepted");
-    let file = |version: i64, text: &str| {
-        let path = dir.path().join(format!("version-{version}.toml"));
-        let content = format!(
-            "[projection]\nname = \"notes\"\nversion = {version}\nupgrade = \"rebuild\"\n\
-             [[migration]]\nsql = \"CREATE TABLE note (text TEXT NOT NULL) STRICT\"\n\
-             [[on]]\ntype = \"stock.adjusted\"\nsql = \"INSERT INTO note VALUES ({text})\"\n\
-             [[query]]\nname = \"notes-{version}\"\nsql = \"SELECT count(*) AS notes FROM note\"\n"
-        );
-        fs::write(&path, content).expect("written");
-        format!("--projection={}", path.display())
-    };
+    let file = |version: i64, text: &str| notes(dir.path(), version, text);
     let setup = Receiver::at(disk.at.path(), &publisher.url());
     let receiver = setup.clone().arg(file(1, ":subject")).start();
     receiver.applies(299).await;
@@ -238,4 +250,43 @@ async fn a_rebuild_that_does_not_fit_stops_nothing() {
     receiver.query("notes-1").await.expect("the earlier version answers");
     assert_eq!(receiver.status().await.projection_version, Some(1));
     assert_eq!(receiver.terminate().code(), Some(0));
+}
+
+/// What a later version has filled fits beside the live database, and not into its write-ahead
+/// log: it is said how much is missing, and nothing is tried before there is room.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuild_that_cannot_be_exchanged_says_what_is_missing() {
+    let Some(disk) = SmallDisk::mount() else {
+        skip!("no file system can be mounted here");
+    };
+    let dir = directory();
+    let publisher = Publisher::start(dir.path());
+    publisher.publish(adjustments("k", 200)).await.expect("accepted");
+    let setup = Receiver::at(disk.at.path(), &publisher.url());
+    let receiver = setup.clone().arg(notes(dir.path(), 1, ":subject")).start();
+    receiver.applies(199).await;
+    assert_eq!(receiver.terminate().code(), Some(0));
+    let setup = setup.arg(notes(dir.path(), 2, "hex(zeroblob(2500))"));
+    setup.clone().dies_at(crash::RECEIVER_REBUILD_FILLED, 0).dies();
+    disk.fill();
+    disk.free_some(700_000);
+    let receiver = setup.start();
+    wait_until("it says how much is missing", async || {
+        let rebuild = receiver.try_status().await.ok()?.rebuild?;
+        assert!(!rebuild.step.contains("full"), "{}", rebuild.step);
+        rebuild.step.contains("bytes more on the disk than are free").then_some(())
+    })
+    .await;
+    for n in 0..5 {
+        let sequence = publisher.accepts(adjusted(&format!("more-{n}"), "a", 1)).await.sequence;
+        receiver.applies(sequence.expect("always set")).await;
+    }
+    receiver.query("notes-1").await.expect("the earlier version answers");
+    disk.free();
+    wait_until("the later version takes over", async || {
+        let status = receiver.try_status().await.ok()?;
+        (status.projection_version == Some(2) && status.rebuild.is_none()).then_some(())
+    })
+    .await;
+    receiver.applies(204).await;
 }
