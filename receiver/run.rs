@@ -85,6 +85,15 @@ pub async fn run_serving(
         Err(OpenError::Earlier(contents)) => {
             let earlier =
                 rebuild::earlier(&contents).map_err(|why| refused(&db, OpenError::Refused(why)))?;
+            if forward_to.is_none() && earlier.emits() {
+                return Err(Failure::Usage(format!(
+                    "version {} of the projection {} emits follow-up events, and goes on until the \
+                     new version is rebuilt: say which publisher gets them with --forward-to URL, \
+                     and which of its logs with --forward-log NAME",
+                    earlier.version(),
+                    earlier.name()
+                )));
+            }
             let kind = Kind::of(&log, &*projection).map_err(|e| refused(&db, e.into()))?;
             let successor = Serving { projection, kind: Arc::new(kind) };
             let store = store::open(&db, &log, &*earlier).map_err(|e| refused(&db, e))?;

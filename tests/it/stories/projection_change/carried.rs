@@ -279,3 +279,20 @@ async fn what_followed_in_the_earlier_version_is_not_said_again_late() {
     let all = ["large/goods/seen/0 {\"n\":1}", "large/goods/more/0 {\"n\":2}"];
     assert_eq!(got(&target).await, all);
 }
+
+/// The earlier version goes on emitting while the later one, which does not, is rebuilt.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_earlier_version_needs_its_target_until_the_later_one_takes_over() {
+    let dir = directory();
+    let publisher = Publisher::start(dir.path());
+    let first = file(dir.path(), 1, "migrate", &emits(COMMON, &seen(1, "seen")));
+    let second = file(dir.path(), 2, "rebuild", SUMS);
+    let setup = Receiver::at(dir.path(), &publisher.url());
+    let away = setup.clone().arg("--forward-to=http://127.0.0.1:1");
+    assert_eq!(away.clone().arg(flag(&first)).start().terminate().code(), Some(0));
+    let ended = setup.arg(flag(&second)).refuses();
+    assert_eq!(ended.code(), Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("version 1 of the projection goods emits"), "{ended:?}");
+    let receiver = away.arg(flag(&second)).start();
+    takes_over(&receiver, 2).await;
+}
