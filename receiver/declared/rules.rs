@@ -51,8 +51,10 @@ pub fn findings(piece: &Piece<'_>, context: Context) -> Vec<Finding> {
             replacing(before, rest),
             conflict(rest),
             raising(rest),
+            counting(token),
+            deferring(before, token),
             parameter(token, context),
-            unless(context == Context::Query, || unrepeatable(before, rest, context)),
+            unless(context == Context::Query, || unrepeatable(tokens, n, context)),
         ];
         found.extend(wrong.into_iter().flatten().map(|message| Finding {
             at: token.at,
@@ -124,7 +126,7 @@ fn own_tables(token: &Token<'_>, next: Option<&Token<'_>>) -> Option<String> {
     if begins("counterfoil_") {
         return Some(format!(
             "{name} is not allowed: names that begin with counterfoil_ are the receiver's own; \
-             give tables of yours another name"
+             give what is yours another name"
         ));
     }
     (begins("sqlite_") && !next.is_some_and(|next| next.is_mark("("))).then(|| {
@@ -227,6 +229,26 @@ fn raising(rest: &[Token<'_>]) -> Option<String> {
     Some(format!("RAISE({how}) {why}; write RAISE(ABORT, 'why'), which is a fault of the event"))
 }
 
+/// `AUTOINCREMENT`, a word that only a table can have.
+fn counting(token: &Token<'_>) -> Option<String> {
+    token.is("AUTOINCREMENT").then(|| {
+        "AUTOINCREMENT is not allowed: it counts in a table of SQLite's own, and ends at 2^63-1 as \
+         if the disk were full; leave it out: numbers are given once without it, too, as long as \
+         no row is deleted, and :sequence gives each event one of its own"
+            .to_owned()
+    })
+}
+
+/// `DEFERRABLE`, a word that only a foreign key can have.
+fn deferring(before: Option<&Token<'_>>, token: &Token<'_>) -> Option<String> {
+    let not = before.is_some_and(|before| before.is("NOT"));
+    (token.is("DEFERRABLE") && !not).then(|| {
+        "DEFERRABLE is not allowed: such a reference is judged at COMMIT, with whatever other \
+         events share it; leave it out"
+            .to_owned()
+    })
+}
+
 /// Parameters other than `:name`, and any in a migration.
 fn parameter(token: &Token<'_>, context: Context) -> Option<String> {
     if token.kind != Kind::Parameter {
@@ -255,18 +277,24 @@ pub fn known_parameters() -> String {
     listed(Parameter::ALL.iter().map(|(name, _)| *name))
 }
 
-/// Functions of time: repeatable as long as they are told which.
-const OF_TIME: [&str; 7] =
-    ["date", "time", "datetime", "julianday", "strftime", "unixepoch", "timediff"];
+/// Functions of time: repeatable as long as they are told which. Which of their arguments are
+/// times; modifiers follow.
+const OF_TIME: [(&str, std::ops::Range<usize>); 7] = [
+    ("date", 0..1),
+    ("time", 0..1),
+    ("datetime", 0..1),
+    ("julianday", 0..1),
+    ("strftime", 1..2),
+    ("unixepoch", 0..1),
+    ("timediff", 0..2),
+];
 
 /// What would give other rows when the same events are applied again.
-fn unrepeatable(
-    before: Option<&Token<'_>>,
-    rest: &[Token<'_>],
-    context: Context,
-) -> Option<String> {
+fn unrepeatable(tokens: &[Token<'_>], n: usize, context: Context) -> Option<String> {
+    let rest = &tokens[n..];
     let first = &rest[0];
-    if first.kind != Kind::Word || before.is_some_and(|before| before.is_mark(".")) {
+    let behind_dot = n.checked_sub(1).is_some_and(|before| tokens[before].is_mark("."));
+    if first.kind != Kind::Word || behind_dot {
         return None;
     }
     let instead = match context {
@@ -278,7 +306,7 @@ fn unrepeatable(
         let word = first.text.to_ascii_uppercase();
         return Some(format!("{word} is not allowed: {again}; {instead}"));
     }
-    if !rest.get(1).is_some_and(|open| open.is_mark("(")) {
+    if !rest.get(1).is_some_and(|open| open.is_mark("(")) || names_a_table(tokens, n) {
         return None;
     }
     let name = first.text.to_ascii_lowercase();
@@ -294,32 +322,30 @@ fn unrepeatable(
         };
         return Some(format!("{name}() is not allowed: {again}; {instead}"));
     }
-    if !OF_TIME.contains(&name.as_str()) {
-        return None;
-    }
+    let (_, times) = OF_TIME.into_iter().find(|(known, _)| *known == name)?;
     let given = arguments(rest);
-    let least = if name == "strftime" { 2 } else { 1 };
-    if given.is_empty() || given.iter().filter(|token| token.is_mark(",")).count() + 1 < least {
+    if given.len() < times.end {
         return Some(format!(
             "{name}() without a time is the time of the run, which is not allowed: {again}; \
              {instead}"
         ));
     }
-    if let [only] = given[..]
-        && ["'subsec'", "'subsecond'"].iter().any(|word| only.text.eq_ignore_ascii_case(word))
-    {
-        let text = only.text;
-        return Some(format!(
-            "{name}({text}) is the time of the run, which is not allowed: {again}; {instead}"
-        ));
-    }
-    let word = given.iter().find_map(|token| {
-        let text = token.text.trim_matches('\'').trim().to_ascii_lowercase();
-        let kind = token.kind == Kind::Literal;
-        ["now", "localtime", "utc"].into_iter().find(|word| kind && text == *word)
+    let word = given.iter().enumerate().find_map(|(place, argument)| {
+        // A word that is part of a larger expression may be anything: a field's name.
+        let [Token { kind: Kind::Literal, text, .. }] = argument[..] else { return None };
+        let text = text.trim_matches('\'').trim();
+        let words: &[&str] = match place {
+            place if times.contains(&place) => &["now", "subsec", "subsecond"],
+            place if place >= times.end => &["localtime", "utc"],
+            _ => &[],
+        };
+        words.iter().copied().find(|word| text.eq_ignore_ascii_case(word))
     })?;
     Some(match word {
         "now" => format!("{name}('now') is not allowed: {again}; {instead}"),
+        "subsec" | "subsecond" => format!(
+            "{name}('{word}') is the time of the run, which is not allowed: {again}; {instead}"
+        ),
         _ => format!(
             "{name}(…, '{word}') is not allowed: it depends on the machine's time zone, so {again} \
              elsewhere; leave '{word}' out, times here are UTC"
@@ -327,8 +353,41 @@ fn unrepeatable(
     })
 }
 
-/// What stands within the parentheses behind a function's name, those of others left out.
-fn arguments<'t, 's>(call: &'t [Token<'s>]) -> Vec<&'t Token<'s>> {
+/// Whether a name before a parenthesis is that of a table and no call: where a table is made,
+/// filled, indexed or referred to, and where one is made by WITH.
+fn names_a_table(tokens: &[Token<'_>], n: usize) -> bool {
+    let (before, rest) = (&tokens[..n], &tokens[n..]);
+    let index = before.first().is_some_and(|first| first.is("CREATE"))
+        && before.iter().take(3).any(|word| word.is("INDEX"));
+    match before {
+        [.., last] if last.is("ON") => index,
+        [.., one, not, exists] if exists.is("EXISTS") => one.is("IF") && not.is("NOT"),
+        [.., last] if last.is_mark(",") || last.is("RECURSIVE") || last.is("WITH") => {
+            let mut behind = rest[1..].iter().skip(closes(&rest[1..]));
+            behind.next().is_some_and(|word| word.is("AS"))
+                && behind.next().is_some_and(|next| {
+                    next.is_mark("(") || next.is("NOT") || next.is("MATERIALIZED")
+                })
+        }
+        [.., last] => ["TABLE", "INTO", "REFERENCES"].iter().any(|word| last.is(word)),
+        [] => false,
+    }
+}
+
+/// How many tokens there are from an opening parenthesis to the one that closes it.
+fn closes(tokens: &[Token<'_>]) -> usize {
+    let mut depth = 0_usize;
+    let end = tokens.iter().position(|token| {
+        depth += usize::from(token.is_mark("("));
+        depth = depth.saturating_sub(usize::from(token.is_mark(")")));
+        depth == 0
+    });
+    end.map_or(tokens.len(), |end| end + 1)
+}
+
+/// What stands within the parentheses behind a function's name, argument by argument; within
+/// the parentheses of others nothing is looked at.
+fn arguments<'s>(call: &[Token<'s>]) -> Vec<Vec<Token<'s>>> {
     let mut depth = 0_usize;
     let mut given = Vec::new();
     for token in call.iter().skip(1) {
@@ -339,7 +398,13 @@ fn arguments<'t, 's>(call: &'t [Token<'s>]) -> Vec<&'t Token<'s>> {
             }
         }
         if depth == 1 {
-            given.push(token);
+            if given.is_empty() {
+                given.push(Vec::new());
+            }
+            match given.last_mut() {
+                Some(argument) if !token.is_mark(",") => argument.push(*token),
+                _ => given.push(Vec::new()),
+            }
         }
         if token.is_mark("(") {
             depth += 1;
@@ -399,6 +464,17 @@ mod tests {
                 "CREATE TRIGGER x AFTER INSERT ON t BEGIN SELECT RAISE(IGNORE); END",
                 "RAISE(ABORT",
             ),
+            (Migration, "CREATE TABLE t (a INTEGER PRIMARY KEY AUTOINCREMENT) STRICT", ":sequence"),
+            (
+                Migration,
+                "CREATE TABLE t (a TEXT REFERENCES u DEFERRABLE INITIALLY DEFERRED) STRICT",
+                "at COMMIT",
+            ),
+            (Effect, "INSERT INTO t SELECT a FROM u JOIN v ON random() > 0", "random()"),
+            (Effect, "INSERT INTO t SELECT a, random() AS b FROM u", "random()"),
+            (Effect, "INSERT INTO t SELECT 1 WHERE NOT EXISTS (SELECT changes())", "changes()"),
+            (Effect, "INSERT INTO t VALUES (timediff(:time, 'now'))", "timediff('now')"),
+            (Effect, "INSERT INTO t VALUES (datetime('subsec', '+1 day'))", "time of the run"),
             (Query, "SELECT * FROM t WHERE a = ?", "stands in parameters"),
         ];
         for (context, sql, part) in cases {
@@ -422,6 +498,27 @@ mod tests {
             (Asked, "SELECT 1 FROM t WHERE a = 1 OR replace(b, 'x', '') = 'c'"),
             (Migration, "CREATE TABLE t (a TEXT NOT NULL REFERENCES u ON DELETE CASCADE) STRICT"),
             (Migration, "CREATE TABLE t (a TEXT UNIQUE ON CONFLICT ABORT) STRICT"),
+            (
+                Effect,
+                "INSERT INTO t VALUES (date(:data ->> 'utc'), time(:data ->> 'now', '+1 day'))",
+            ),
+            (Effect, "INSERT INTO t VALUES (strftime('now', :time), date(:time || 'utc'))"),
+            (Effect, "INSERT INTO changes (a) VALUES (1)"),
+            (
+                Effect,
+                "WITH a AS (SELECT 1), random (n) AS (SELECT 2) INSERT INTO t SELECT n FROM random",
+            ),
+            (
+                Asked,
+                "WITH RECURSIVE random (n) AS NOT MATERIALIZED (SELECT 2) SELECT n FROM random",
+            ),
+            (Migration, "CREATE TABLE IF NOT EXISTS random (a TEXT REFERENCES changes (a)) STRICT"),
+            (Migration, "CREATE TABLE changes (random INTEGER, changes TEXT) STRICT"),
+            (Migration, "CREATE UNIQUE INDEX i ON changes (random)"),
+            (
+                Migration,
+                "CREATE TABLE t (a TEXT REFERENCES u NOT DEFERRABLE, deferred TEXT) STRICT",
+            ),
             (Query, "SELECT date('now'), random()"),
         ];
         for (context, sql) in cases {

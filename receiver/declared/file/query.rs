@@ -60,6 +60,13 @@ fn parameters(fields: &Fields<'_>, flaws: &mut Flaws) -> Vec<Text> {
         if !is_parameter(written) {
             let message = format!("has {written:?}; letters, digits and '_' were expected");
             flaws.add(line, place, message);
+        } else if is_reserved(written) {
+            let message = format!(
+                "has {written:?}; names that begin with counterfoil_ are the receiver's own, which \
+                 asks for pages by them; give it another name"
+            );
+            flaws.add(line, place, message);
+            read.push(parameter);
         } else if read.iter().any(|other| other.text == written) {
             flaws.add(line, place, format!("has {written:?} twice; once is enough"));
         } else {
@@ -67,6 +74,11 @@ fn parameters(fields: &Fields<'_>, flaws: &mut Flaws) -> Vec<Text> {
         }
     }
     read
+}
+
+fn is_reserved(text: &str) -> bool {
+    let prefix = "counterfoil_";
+    text.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
 }
 
 fn is_parameter(text: &str) -> bool {
