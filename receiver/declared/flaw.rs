@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+/// Most flaws that are told of one file. Who has mended so many looks again.
+const MOST: usize = 100;
+
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flaw {
@@ -31,28 +34,56 @@ impl fmt::Display for Flaw {
 pub struct Flaws {
     file: String,
     found: Vec<Flaw>,
+    /// There were more than are told.
+    more: bool,
 }
 
 impl Flaws {
     /// None yet.
     pub fn of(file: &str) -> Self {
-        Flaws { file: file.to_owned(), found: Vec::new() }
+        Flaws { file: file.to_owned(), found: Vec::new(), more: false }
     }
 
-    /// Notes one.
+    /// Notes one, in one line.
     pub fn add(&mut self, line: usize, place: impl Into<String>, message: impl Into<String>) {
-        let flaw =
-            Flaw { file: self.file.clone(), line, place: place.into(), message: message.into() };
-        if !self.found.contains(&flaw) {
+        if self.more {
+            return;
+        }
+        let (place, message) = (one_line(place.into()), one_line(message.into()));
+        let flaw = Flaw { file: self.file.clone(), line, place, message };
+        if self.found.contains(&flaw) {
+            return;
+        }
+        if self.found.len() == MOST {
+            self.more = true;
+        } else {
             self.found.push(flaw);
         }
+    }
+
+    /// Whether no more are told, so that there is nothing to look for.
+    pub fn are_enough(&self) -> bool {
+        self.more
     }
 
     /// All of them in the order of the file.
     pub fn into_sorted(mut self) -> Vec<Flaw> {
         self.found.sort_by_key(|flaw| flaw.line);
+        if self.more {
+            let line = self.found.last().map_or(1, |flaw| flaw.line);
+            let message = format!("there are more than these {MOST} flaws");
+            self.found.push(Flaw { file: self.file, line, place: String::new(), message });
+        }
         self.found
     }
+}
+
+/// Names that the file or SQLite gives may span lines.
+fn one_line(text: String) -> String {
+    if text.contains(['\n', '\r']) {
+        return text.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+    text
 }
 
 /// Words of a list, for a sentence.
@@ -94,6 +125,21 @@ fn distance(one: &str, other: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flaws_are_lines_and_not_without_end() {
+        let mut flaws = Flaws::of("a.toml");
+        flaws.add(7, "", "count(*)\r\n  + 1");
+        for line in 1..=1_000 {
+            assert_eq!(flaws.are_enough(), line > MOST);
+            flaws.add(line, "on[0]", "is wrong");
+            flaws.add(line, "on[0]", "is wrong");
+        }
+        let told: Vec<String> = flaws.into_sorted().iter().map(Flaw::to_string).collect();
+        assert_eq!(told.len(), MOST + 1);
+        assert!(told.contains(&"a.toml:7: count(*) + 1".to_owned()), "{told:?}");
+        assert_eq!(told[MOST], "a.toml:99: there are more than these 100 flaws");
+    }
 
     #[test]
     fn a_slip_of_the_pen_finds_its_word() {

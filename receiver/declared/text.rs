@@ -16,8 +16,8 @@ pub struct Text {
     pub text: String,
     /// The line of its first character.
     line: usize,
-    /// Whether a line of it is one of the file: not so where escapes stand for what it says.
-    as_written: bool,
+    /// Where it breaks lines of the file; nowhere where escapes stand for what it says.
+    breaks: Vec<usize>,
 }
 
 impl Text {
@@ -27,23 +27,18 @@ impl Text {
         let raw = source.get(span).unwrap_or_default();
         let long = ["'''", "\"\"\""].iter().find_map(|quotes| raw.strip_prefix(quotes));
         let Some(inner) = long else {
-            return Text { text: text.to_owned(), line, as_written: true };
+            return Text { text: text.to_owned(), line, breaks: Vec::new() };
         };
         // A line break right behind the quotes is none of the text's.
         let opens = inner.starts_with('\n') || inner.starts_with("\r\n");
-        Text {
-            text: text.to_owned(),
-            line: line + usize::from(opens),
-            as_written: raw.starts_with("'''") || !raw.contains('\\'),
-        }
+        let as_written = raw.starts_with("'''") || !raw.contains('\\');
+        let breaks = text.match_indices('\n').filter(|_| as_written).map(|(at, _)| at);
+        Text { text: text.to_owned(), line: line + usize::from(opens), breaks: breaks.collect() }
     }
 
     /// The line of a place in it.
     pub fn line_at(&self, offset: usize) -> usize {
-        if !self.as_written {
-            return self.line;
-        }
-        self.line + line_of(&self.text, offset) - 1
+        self.line + self.breaks.partition_point(|at| *at < offset)
     }
 }
 
