@@ -9,7 +9,9 @@ use super::{
     Kind, OpenError,
     fit::{self, Digests, Fit, fit},
     guard::{Guard, Mode},
-    kind, trouble,
+    kind,
+    reserved::Reserved,
+    trouble,
 };
 use crate::{
     proto::{crash, event::Sequence},
@@ -113,16 +115,23 @@ pub(super) fn run_steps(
     projection: &dyn Projection,
     from: usize,
 ) -> Result<(), OpenError> {
+    let before = Reserved::of(transaction)?;
     for (n, step) in projection.migrations().iter().enumerate().skip(from) {
         let run = guard.during(Mode::Migration, || transaction.execute_batch(&step.sql));
         let place = format!("migration[{n}]");
+        let stopped = |place, code, said| {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            Err(OpenError::Step { place, said, error })
+        };
         if let Some(said) = guard.took_last_row() {
             // Of the statement, whatever SQLite has called it: the disk has room.
-            let error = ffi::Error::new(ffi::SQLITE_CONSTRAINT_ROWID);
-            let error = rusqlite::Error::SqliteFailure(error, None);
-            return Err(OpenError::Step { place, said: said.to_owned(), error });
+            return stopped(place, ffi::SQLITE_CONSTRAINT_ROWID, said.to_owned());
         }
-        run.map_err(|error| failed(place, error, guard))?;
+        run.map_err(|error| failed(place.clone(), error, guard))?;
+        if let Some(name) = Reserved::of(transaction)?.new_since(&before) {
+            let said = format!("it may not give the name {name}, which is the receiver's");
+            return stopped(place, ffi::SQLITE_AUTH, said);
+        }
     }
     Ok(())
 }

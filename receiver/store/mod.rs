@@ -18,6 +18,7 @@ pub mod outbox;
 pub mod prune;
 pub mod recover;
 pub mod replace;
+pub mod reserved;
 pub mod skipped;
 pub mod staged;
 pub mod trouble;

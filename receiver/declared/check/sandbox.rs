@@ -1,7 +1,14 @@
 //! The database in memory that statements are prepared on, and what SQLite says to them in
 //! words that say what to write instead.
 
-use std::cell::Cell;
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use rusqlite::{Connection, Error, ErrorCode, Statement, config::DbConfig};
 
@@ -21,8 +28,12 @@ use crate::receiver::{
 /// Most steps of SQLite's that all migrations together may take on an empty database: a second
 /// or so.
 const MAX_STEPS: i64 = 100_000_000;
-/// Steps between two looks at how many there were.
-const STEPS_A_LOOK: i32 = 10_000;
+/// Steps between two looks at how many there were, and at the clock: one step may take long.
+const STEPS_A_LOOK: i32 = 100;
+/// Longest that all migrations together may take on an empty database.
+const LONGEST: Duration = Duration::from_secs(10);
+/// Most that they may put into it, in pages of 4,096 bytes: 64 MiB.
+const MAX_PAGES: i64 = 16_384;
 
 /// An empty database of a receiver.
 pub(super) struct Sandbox {
@@ -30,6 +41,9 @@ pub(super) struct Sandbox {
     guard: Guard,
     /// Whether a migration failed, so that a table may be missing for that reason alone.
     incomplete: Cell<bool>,
+    since: Instant,
+    /// Whether a migration is running, which may take only so long.
+    running: Arc<AtomicBool>,
 }
 
 /// A statement that SQLite has taken.
@@ -45,19 +59,36 @@ impl Sandbox {
         connection.execute_batch(SCHEMA)?;
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "trusted_schema", false)?;
+        connection.execute_batch(&format!("PRAGMA max_page_count = {MAX_PAGES}"))?;
         // A name in double quotes that there is not would be taken for text.
         for setting in [DbConfig::SQLITE_DBCONFIG_DQS_DML, DbConfig::SQLITE_DBCONFIG_DQS_DDL] {
             connection.set_db_config(setting, false)?;
         }
         let guard = Guard::on(&mut connection)?;
         // A migration that has no end must not keep whoever asks for its flaws.
-        let mut looks = 0;
+        let (mut looks, since) = (0, Instant::now());
+        let running = Arc::new(AtomicBool::default());
+        let asked = running.clone();
         let too_long = move || {
+            if !asked.load(Ordering::Relaxed) {
+                return false;
+            }
             looks += 1;
-            looks > MAX_STEPS / i64::from(STEPS_A_LOOK)
+            looks > MAX_STEPS / i64::from(STEPS_A_LOOK) || since.elapsed() > LONGEST
         };
         connection.progress_handler(STEPS_A_LOOK, Some(too_long))?;
-        Ok(Sandbox { connection, guard, incomplete: Cell::default() })
+        Ok(Sandbox { connection, guard, incomplete: Cell::default(), since, running })
+    }
+
+    /// Whether the migrations have taken so long that no more of them are looked at; why.
+    pub(super) fn is_late(&self) -> Option<String> {
+        (self.since.elapsed() > LONGEST).then(|| {
+            format!(
+                "the migrations take longer than {} s on an empty database; leave out what takes \
+                 so long",
+                LONGEST.as_secs()
+            )
+        })
     }
 
     /// The connection, as the receiver's own.
@@ -100,11 +131,14 @@ impl Sandbox {
 
     /// Runs a statement to its end.
     pub(super) fn run(&self, prepared: &mut Prepared<'_>, context: Context) -> Result<(), Refusal> {
-        self.guarded(context, || {
+        self.running.store(true, Ordering::Relaxed);
+        let run = self.guarded(context, || {
             let mut rows = prepared.statement.raw_query();
             while rows.next()?.is_some() {}
             Ok(())
-        })
+        });
+        self.running.store(false, Ordering::Relaxed);
+        run
     }
 
     /// Runs something as a projection may.
@@ -131,11 +165,20 @@ impl Sandbox {
             let message = refused(&what, context);
             return Refusal { at, message, by_guard: true, missing: None };
         }
-        if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
-            let message = format!(
-                "takes more than {MAX_STEPS} steps of SQLite's on an empty database; a recursive \
-                 query needs a WHERE that ends it"
-            );
+        let too_much = match error.sqlite_error_code() {
+            Some(ErrorCode::OperationInterrupted) => self.is_late().or_else(|| {
+                Some(format!(
+                    "takes more than {MAX_STEPS} steps of SQLite's on an empty database; a \
+                     recursive query needs a WHERE that ends it"
+                ))
+            }),
+            Some(ErrorCode::DiskFull) => Some(format!(
+                "puts more than {} MiB into an empty database; leave most of it to the handlers",
+                MAX_PAGES * 4_096 / (1 << 20)
+            )),
+            _ => None,
+        };
+        if let Some(message) = too_much {
             return Refusal { at, message, by_guard: false, missing: None };
         }
         // The schema goes without saying: there is only one.

@@ -5,12 +5,15 @@ use std::collections::{HashMap, HashSet};
 use rusqlite::Connection;
 
 use super::sandbox::Sandbox;
-use crate::receiver::declared::{
-    flaw::Flaws,
-    rules::Context,
-    statements::{Piece, statements},
-    text::Text,
-    tokens::tokens,
+use crate::receiver::{
+    declared::{
+        flaw::{Flaws, listed},
+        rules::Context,
+        statements::{Piece, statements},
+        text::Text,
+        tokens::{Kind, Token, tokens},
+    },
+    store::reserved::Reserved,
 };
 
 /// Where a table, a view or a trigger was made.
@@ -25,9 +28,10 @@ pub(super) fn make(
     let mut origins = Origins::new();
     let mut complete = true;
     let mut loose = HashSet::new();
+    let mut taken = Reserved::of(own)?;
     // All in one transaction, as in a real database.
     own.execute_batch("BEGIN")?;
-    for (n, text) in migrations.iter().enumerate() {
+    'steps: for (n, text) in migrations.iter().enumerate() {
         let place = format!("migration[{n}]");
         let pieces = statements(&text.text);
         if pieces.is_empty() {
@@ -38,8 +42,21 @@ pub(super) fn make(
                 sandbox.give_up_tables();
                 complete = false;
             }
-            note(own, &mut origins, &place, text.line_at(piece.at))?;
-            not_strict(own, (text, piece), &place, &mut loose, flaws)?;
+            let line = text.line_at(piece.at);
+            if ["CREATE", "ALTER", "DROP"].iter().any(|verb| piece.tokens[0].is(verb)) {
+                note(own, &mut origins, &place, line)?;
+                not_strict(own, (text, piece), &place, &mut loose, flaws)?;
+                taken = not_reserved(own, taken, &place, line, flaws)?;
+            }
+            if flaws.are_enough() {
+                break 'steps;
+            }
+            if let Some(late) = sandbox.is_late() {
+                flaws.add(line, place.as_str(), format!("fails: {late}"));
+                sandbox.give_up_tables();
+                complete = false;
+                break 'steps;
+            }
         }
     }
     if own.is_autocommit() {
@@ -69,6 +86,14 @@ fn step(
     flaws: &mut Flaws,
 ) -> bool {
     let context = Context::Migration;
+    match dropped_parent(sandbox.own(), &piece.tokens) {
+        Ok(None) => {}
+        Ok(Some(message)) => {
+            // It is dropped all the same here, so that what follows is looked at.
+            flaws.add(text.line_at(piece.at), place, message);
+        }
+        Err(error) => flaws.add(text.line_at(piece.at), place, format!("fails: {error}")),
+    }
     let Some(mut prepared) = sandbox.prepare((text, piece), context, place, flaws) else {
         return false;
     };
@@ -100,6 +125,76 @@ fn objects(own: &Connection, which: &str) -> rusqlite::Result<Vec<String>> {
          ORDER BY rowid"
     ))?;
     select.query_map([], |row| row.get(0))?.collect()
+}
+
+/// What `DROP TABLE` does to the rows of other tables, at this point: SQLite deletes all rows
+/// of a table before it drops it, and what refers to them goes with them.
+fn dropped_parent(own: &Connection, tokens: &[Token<'_>]) -> rusqlite::Result<Option<String>> {
+    let Some(table) = dropped(tokens) else { return Ok(None) };
+    let mut select = own.prepare(
+        "SELECT DISTINCT child.name, key.on_delete
+         FROM sqlite_schema AS child JOIN pragma_foreign_key_list(child.name) AS key
+         WHERE child.type = 'table' AND child.name <> ?1 COLLATE NOCASE
+             AND key.\"table\" = ?1 COLLATE NOCASE
+             AND key.on_delete IN ('CASCADE', 'SET NULL', 'SET DEFAULT')",
+    )?;
+    let rows = select.query_map([&table], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let children: Vec<(String, String)> = rows.collect::<rusqlite::Result<_>>()?;
+    if children.is_empty() {
+        return Ok(None);
+    }
+    let done = children.iter().map(|(child, how)| match how.as_str() {
+        "CASCADE" => format!("deletes the rows of {child}, which refers to it ON DELETE CASCADE"),
+        how => format!("changes the rows of {child}, which refers to it ON DELETE {how}"),
+    });
+    let done = done.collect::<Vec<_>>().join(", and ");
+    let children = listed(children.iter().map(|(child, _)| child));
+    Ok(Some(format!(
+        "DROP TABLE {table} {done}; write the tables as they are to be, with upgrade = \"rebuild\", \
+         or drop {children} first"
+    )))
+}
+
+/// The table of a `DROP TABLE`.
+fn dropped(tokens: &[Token<'_>]) -> Option<String> {
+    let [drop, table, rest @ ..] = tokens else { return None };
+    if !drop.is("DROP") || !table.is("TABLE") {
+        return None;
+    }
+    let rest = match rest {
+        [one, exists, rest @ ..] if one.is("IF") && exists.is("EXISTS") => rest,
+        rest => rest,
+    };
+    let name = match rest {
+        [_, dot, name, ..] if dot.is_mark(".") => name,
+        [name, ..] => name,
+        [] => return None,
+    };
+    let bare = match name.kind {
+        Kind::Literal => name.text.trim_matches('\''),
+        _ => name.name()?,
+    };
+    Some(bare.replace("\"\"", "\"").replace("''", "'"))
+}
+
+/// Names of the receiver's that a table was given when it was renamed, or a column at all: of
+/// these the guard is not asked.
+fn not_reserved(
+    own: &Connection,
+    before: Reserved,
+    place: &str,
+    line: usize,
+    flaws: &mut Flaws,
+) -> rusqlite::Result<Reserved> {
+    let now = Reserved::of(own)?;
+    if let Some(name) = now.new_since(&before) {
+        let message = format!(
+            "the name {name} is not allowed: names that begin with counterfoil_ are the receiver's \
+             own; give what is yours another name"
+        );
+        flaws.add(line, place, message);
+    }
+    Ok(now)
 }
 
 /// Tables that this statement has made without STRICT.
@@ -233,6 +328,21 @@ fn quoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_table_that_is_dropped() {
+        let cases = [
+            ("DROP TABLE a", Some("a")),
+            ("drop table if exists main.\"a\"\"b\"", Some("a\"b")),
+            ("DROP TABLE 'it''s'", Some("it's")),
+            ("DROP TABLE [if]", Some("if")),
+            ("DROP VIEW a", None),
+            ("DROP TABLE", None),
+        ];
+        for (sql, expected) in cases {
+            assert_eq!(dropped(&tokens(sql)).as_deref(), expected, "{sql}");
+        }
+    }
 
     #[test]
     fn a_trigger_is_run_by_what_it_waits_for() {

@@ -96,6 +96,7 @@ fn a_step_that_fails_leaves_the_database_as_it_was() {
         ("ALTER TABLE item DROP COLUMN weight", "migration[2] failed: no such column: \"weight\""),
         ("INSERT INTO item VALUES ('a', 1)", "migration[2] failed: UNIQUE constraint failed"),
         ("UPDATE counterfoil_meta SET value = 'mine'", "migration[2] failed: it may not use "),
+        ("ALTER TABLE line RENAME TO 'counterfoil_line'", "the name counterfoil_line"),
         ("COMMIT", "migration[2] failed: it may not use "),
         (
             "CREATE TABLE n (a INTEGER PRIMARY KEY) STRICT; INSERT INTO n VALUES (9223372036854775807)",
