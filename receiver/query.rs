@@ -4,10 +4,17 @@
 mod page;
 
 use prost::Message as _;
-use rusqlite::{Row, Statement, types::Value, types::ValueRef};
+use rusqlite::{ErrorCode, Row, Statement, types::Value, types::ValueRef};
 
 use self::page::Token;
-use super::{projection::DeclaredQuery, readers::Reader, store::cursor};
+use super::{
+    projection::DeclaredQuery,
+    readers::Reader,
+    store::{
+        cursor,
+        trouble::{self, Trouble},
+    },
+};
 use crate::proto::{
     event::{Sequence, hex},
     limits::{FIRST_UNSAFE_INTEGER, MAX_QUERY_BYTES, MAX_QUERY_ROWS},
@@ -80,10 +87,28 @@ impl Asked {
         reader.for_callers(|| {
             let sql = page::statement(&self.query, self.after.is_some());
             let mut statement = reader.prepare_cached(&sql)?;
-            self.bind(&mut statement)?;
             let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
-            self.collect(statement.raw_query(), columns, sequence)
+            let found = match self.bind(&mut statement) {
+                Ok(()) => self.collect(statement.raw_query(), columns, sequence),
+                Err(error) => Err(error),
+            };
+            found.or_else(|error| self.unanswered(error).map(Err))
         })
+    }
+
+    /// A statement that SQLite has taken and cannot run with what it is given; the database is
+    /// well. One that is given nothing is the projection's own affair, and no caller's.
+    fn unanswered(&self, error: rusqlite::Error) -> rusqlite::Result<Refusal> {
+        let ended = error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted);
+        let of_statement =
+            error.sqlite_error().is_some() && trouble::judge(&error) == Trouble::Statement;
+        if ended || !of_statement || self.query.parameters.is_empty() {
+            return Err(error);
+        }
+        tracing::warn!(query = &*self.query.name, "a query cannot be answered: {error}");
+        let said = trouble::said(&error);
+        let wrong = format!("the query cannot be answered with these parameters ({said})");
+        Ok(Refusal::field("parameters", wrong))
     }
 
     fn bind(&self, statement: &mut Statement<'_>) -> rusqlite::Result<()> {
@@ -122,7 +147,7 @@ impl Asked {
                 Ok(place) => place,
                 Err(refusal) => return Ok(Err(refusal)),
             };
-            if self.has_pages() && !rows.is_empty() && place == last {
+            if self.has_pages() && !rows.is_empty() && page::same(&place, &last) {
                 return Ok(Err(wrong_rows("two rows are the same in what its pages go by")));
             }
             let told = structure(&columns, row)?;
@@ -203,6 +228,12 @@ fn checked(
                 if number.fract() == 0.0 && number.abs() < FIRST_UNSAFE_INTEGER =>
             {
                 Value::Integer(number as i64)
+            }
+            Some(Kind::NumberValue(number))
+                if number.is_nan() || number.abs() >= FIRST_UNSAFE_INTEGER =>
+            {
+                let wrong = "is a number that may have been rounded on its way; say it as text";
+                return Err(Refusal::field(field(&name), wrong));
             }
             Some(Kind::NumberValue(number)) => Value::Real(number),
             Some(Kind::StructValue(_) | Kind::ListValue(_)) => {

@@ -100,6 +100,72 @@ fn integers_at_the_edge_are_exact_as_parameters_too() {
     }
 }
 
+/// What a double has rounded already is no longer what the caller meant.
+#[test]
+fn numbers_that_were_rounded_are_refused() {
+    for number in [9_007_199_254_740_992.0, -1e300, f64::INFINITY, f64::NAN] {
+        let refusal = checked(&numbers(), given("least", Kind::NumberValue(number)));
+        let refusal = refusal.expect_err("rounded");
+        assert_eq!(refusal.fields[0].0, "parameters.least");
+        assert!(refusal.message.contains("say it as text"), "{}", refusal.message);
+    }
+    let exact = checked(&numbers(), given("least", Kind::NumberValue(-9_007_199_254_740_991.0)));
+    assert_eq!(exact, Ok(vec![(":least".to_owned(), Value::Integer(-9_007_199_254_740_991))]));
+}
+
+/// Parameters that SQLite cannot do anything with are the caller's, and end no connection.
+#[test]
+fn parameters_that_do_not_fit_are_told() {
+    let tables = Reader::in_memory("CREATE TABLE mine (n INTEGER PRIMARY KEY) STRICT");
+    let limited = query("SELECT n FROM mine LIMIT :n", &["n"], &[]);
+    for wrong in [None, given("n", text("abc"))] {
+        let refusal = asks(&tables, &limited, wrong, (0, "")).expect_err("no number");
+        assert_eq!(refusal.reason, Reason::InvalidField);
+        assert_eq!(refusal.fields[0].0, "parameters");
+        assert!(refusal.message.contains("these parameters ("), "{}", refusal.message);
+        assert!(!refusal.message.contains("SELECT"), "{}", refusal.message);
+    }
+    let found = asks(&tables, &limited, given("n", text("7")), (0, "")).expect("a number");
+    assert_eq!(found.rows, []);
+    let json = query("SELECT '{' ->> 'a' AS a", &[], &[]);
+    let asked = Asked::of(&json, None, 0, "").expect("declared");
+    asked.run(&tables, "main").expect_err("whoever asks");
+}
+
+/// What a column's collation calls the same tells rows apart, and the rows of a later page are
+/// sought and not counted off.
+#[test]
+fn pages_go_by_bytes_whatever_the_collation() {
+    let tables = Reader::in_memory(
+        "CREATE TABLE people (name TEXT NOT NULL COLLATE NOCASE, n INTEGER NOT NULL) STRICT;
+         INSERT INTO people VALUES ('ann', 1), ('Ann', 2), ('ANN', 3), ('bob ', 4), ('bob', 5);
+         CREATE TABLE loose (a ANY NOT NULL) STRICT;
+         INSERT INTO loose VALUES (1), (1.0);
+         CREATE TABLE mine (a TEXT NOT NULL, b TEXT NOT NULL, PRIMARY KEY (a, b)) STRICT;",
+    );
+    let people = query("SELECT name, n FROM people", &[], &["name"]);
+    let (mut read, mut token) = (Vec::new(), String::new());
+    loop {
+        let found = asks(&tables, &people, None, (1, &token)).expect("declared");
+        read.extend(found.rows.iter().map(|row| row.fields["n"].kind.clone()));
+        token = found.next;
+        if token.is_empty() {
+            break;
+        }
+    }
+    let expected = [3.0, 2.0, 1.0, 5.0, 4.0].map(|n| Some(Kind::NumberValue(n)));
+    assert_eq!(read, expected);
+    let loose = query("SELECT a FROM loose", &[], &["a"]);
+    let refusal = asks(&tables, &loose, None, (1, "")).expect_err("1 and 1.0");
+    assert!(refusal.message.contains("the same"), "{}", refusal.message);
+    let mine = query("SELECT b, a FROM mine", &[], &["a", "b"]);
+    let plan = format!("EXPLAIN QUERY PLAN {}", page::statement(&mine, true));
+    let mut plan = tables.prepare(&plan).expect("valid SQL");
+    let rows = plan.raw_query().mapped(|row| row.get(3));
+    let plan: Vec<String> = rows.collect::<rusqlite::Result<_>>().expect("texts");
+    assert!(plan.len() == 1 && plan[0].contains("(a,b)>(?,?)"), "{plan:?}");
+}
+
 /// Every row once, in order, whatever the pages' size and the columns' kind.
 #[test]
 fn pages_have_every_row_once() {
