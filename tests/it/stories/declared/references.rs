@@ -1,7 +1,7 @@
 //! Foreign keys that a file declares are kept.
 
-use super::Declared;
-use crate::harness::events::event;
+use super::{Declared, file};
+use crate::harness::{events::event, pair::directory, receiver::Receiver};
 
 /// Children that name their parent, who has to be there.
 const FAMILIES: &str = r#"
@@ -49,5 +49,22 @@ async fn sql_13_no_event_leaves_an_orphan() {
         assert_eq!(pair.value::<i64>("SELECT count(*) FROM pragma_foreign_key_check"), 0);
         let rows = "SELECT (SELECT count(*) FROM parent) || ' ' || (SELECT count(*) FROM child)";
         assert_eq!(pair.value::<String>(rows), "1 1");
+    }
+}
+
+/// SQL-13: with a constraint that is checked at COMMIT, what becomes of an event would depend
+/// on the ones that happen to share its commit. A receiver does not start with one.
+#[tokio::test(flavor = "multi_thread")]
+async fn sql_13_no_constraint_waits_for_the_commit() {
+    let dir = directory();
+    let deferred = "REFERENCES parent (name) DEFERRABLE INITIALLY DEFERRED";
+    let file = file(dir.path(), &FAMILIES.replace("REFERENCES parent (name)", deferred));
+    let started = Receiver::at(dir.path(), "http://127.0.0.1:1").projection(&file).refuses();
+    for ended in [Receiver::check(&file), started] {
+        assert!(matches!(ended.code(), Some(1 | 2)), "{ended:?}");
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        for part in ["projection.toml:9: migration[0]: DEFERRABLE is not allowed", "COMMIT"] {
+            assert!(said.contains(part), "{part:?} is missing in: {said}");
+        }
     }
 }
