@@ -25,6 +25,7 @@ use super::{
     pruning::Keep,
     status::{Board, EventName, Failure},
     store::{
+        marks::Place,
         outbox::Forwarded,
         skipped::Aside,
         trouble::{self, Trouble},
@@ -69,7 +70,9 @@ pub enum Work {
     /// committed.
     Adopt(Cursor, oneshot::Sender<Result<(), String>>),
     /// These follow-up events have been forwarded.
-    Forwarded(Vec<Forwarded>, oneshot::Sender<Result<(), String>>),
+    Forwarded(Vec<Forwarded>, oneshot::Sender<Result<Noted, String>>),
+    /// The other log has lost those from a place on. Answered with how many wait again.
+    Lost(Place, oneshot::Sender<Result<usize, String>>),
     /// A rebuilt database is about to take over: wait for it.
     Hold(Hold),
 }
@@ -240,6 +243,9 @@ impl Apply {
             }
             Work::Forwarded(forwarded, answer) => {
                 let _ = answer.send(self.note_forwarded(&forwarded));
+            }
+            Work::Lost(from, answer) => {
+                let _ = answer.send(self.note_lost(&from));
             }
             Work::Hold(hold) => self.hold(hold),
         }
@@ -573,6 +579,7 @@ mod orders;
 mod pruning;
 mod take_over;
 
+pub use forwarded::Noted;
 pub use take_over::{Hold, TakeOver};
 
 pub use orders::{Done, Order, shortened};

@@ -4,9 +4,12 @@
 //! publisher answers a repeat with the first receipt: each is there once.
 //!
 //! One request is on its way at a time, with as many events as it may have, all or none:
-//! what is refused is not overtaken by what came after it.
+//! what is refused is not overtaken by what came after it. Before any of it is noted it is
+//! looked whether what was forwarded before is still there.
 
 pub mod judge;
+pub mod look;
+mod search;
 pub mod shown;
 
 use std::{
@@ -23,15 +26,19 @@ use uuid::Uuid;
 
 use self::{
     judge::{Pace, Verdict, judge},
+    look::{Receipts, Seen, Unseen},
     shown::Stuck,
 };
 use super::{
-    apply::Work,
+    apply::{Noted, Work},
     projection::Projection,
     readers::Readers,
     retry::said,
     status::{Board, Failure},
-    store::outbox::{self, Forwarded, Outgoing},
+    store::{
+        marks::{self, Mark},
+        outbox::{self, Forwarded, Outgoing},
+    },
 };
 use crate::{
     client::{self, PublishError, Publisher},
@@ -42,6 +49,7 @@ use crate::{
         event::Time,
         limits::MAX_BATCH_BYTES,
         pb::Receipt,
+        refusal::reason_of,
         wire,
     },
 };
@@ -90,6 +98,8 @@ pub fn without_target() -> Stuck {
 pub struct Forwarding {
     /// The publisher that gets them.
     pub to: Publisher,
+    /// Where it is asked whether it still has them.
+    pub receipts: Receipts,
     /// Where those that wait are read.
     pub readers: Readers,
     /// Where it is told that there is more, and says what stands in the way.
@@ -106,8 +116,8 @@ enum Unsent {
     Fewer(usize),
     /// It is tried again after a while.
     Passing(Stuck),
-    /// A person has to decide.
-    Stopped(Stuck),
+    /// A person has to decide about this one.
+    Stopped(Box<Outgoing>, Stuck),
     /// The receiver ends.
     Over,
 }
@@ -123,17 +133,33 @@ impl Forwarding {
 
     async fn forward(&self) {
         let (mut pace, mut failed) = (Pace::FULL, 0_u32);
+        let mut seen = Seen::default();
         loop {
             let most = pace.most();
-            let waiting =
-                self.readers.read(move |tables| outbox::pending(tables, most, MAX_BATCH_BYTES));
-            let sent = match waiting.await {
-                Ok(waiting) if waiting.is_empty() => {
-                    self.board.note(|status| status.forwarding = None);
-                    self.board.outbox().notified().await;
-                    continue;
+            let read = self.readers.read(move |tables| {
+                Ok((marks::last(tables)?, outbox::pending(tables, most, MAX_BATCH_BYTES)?))
+            });
+            let sent = match read.await {
+                Ok((last, waiting)) => {
+                    let looked = match seen.is_fresh() && !waiting.is_empty() {
+                        true => Ok(false),
+                        false => self.look(&mut seen, &last).await,
+                    };
+                    let Some(first) = waiting.first() else {
+                        // Where the other one is away, there is nothing that waits for it.
+                        if !matches!(looked, Ok(true)) {
+                            self.board.note(|status| status.forwarding = None);
+                            self.until_more().await;
+                        }
+                        continue;
+                    };
+                    match looked {
+                        Ok(false) => self.send(waiting, &mut seen, &last).await,
+                        // More wait than have been read.
+                        Ok(true) => continue,
+                        Err(why) => Err(unseen(first, why)),
+                    }
                 }
-                Ok(waiting) => self.send(waiting).await,
                 Err(status) => Err(Unsent::Passing(not_noted(said(&status)))),
             };
             match sent {
@@ -146,17 +172,31 @@ impl Forwarding {
                     failed = failed.saturating_add(1);
                     self.pause(failed, stuck).await;
                 }
-                Err(Unsent::Stopped(stuck)) => {
+                Err(Unsent::Stopped(refused, stuck)) => {
                     failed = 0;
-                    self.wait_for_a_person(stuck).await;
+                    self.wait_for_a_person(&refused, stuck).await;
                 }
                 Err(Unsent::Over) => return,
             }
         }
     }
 
-    /// Sends some together, and has it noted that they are there.
-    async fn send(&self, waiting: Vec<Outgoing>) -> Result<(), Unsent> {
+    /// Until there may be more, or it is time for another look.
+    async fn until_more(&self) {
+        tokio::select! {
+            () = self.board.outbox().notified() => {}
+            () = sleep(look::IDLE) => {}
+        }
+    }
+
+    /// Sends some together, and has it noted that they are there. Not where it shows only now
+    /// that some of the earlier ones are lost: then these are sent again behind them.
+    async fn send(
+        &self,
+        waiting: Vec<Outgoing>,
+        seen: &mut Seen,
+        last: &[Mark],
+    ) -> Result<(), Unsent> {
         crash::point(crash::RECEIVER_FORWARD_BEFORE_SEND);
         let events = waiting.iter().map(|out| wire::new_event(out.intent.clone())).collect();
         let receipts =
@@ -166,10 +206,21 @@ impl Forwarding {
         let forwarded = forwarded.collect::<Option<Vec<_>>>().ok_or_else(|| {
             Unsent::Passing(not_noted("a receipt is not that of its event".to_owned()))
         })?;
+        if let (Some(first), Some(newest)) = (waiting.first(), forwarded.last()) {
+            seen.receipts(newest.log_id.to_string());
+            if self.look(seen, last).await.map_err(|why| unseen(first, why))? {
+                return Ok(());
+            }
+        }
         let (noted, answer) = oneshot::channel();
         self.work.send(Work::Forwarded(forwarded, noted)).await.map_err(|_| Unsent::Over)?;
         let noted = answer.await.map_err(|_| Unsent::Over)?;
-        noted.map_err(|why| Unsent::Passing(not_noted(why)))
+        match noted.map_err(|why| Unsent::Passing(not_noted(why)))? {
+            Noted::All => seen.made_sure(),
+            // It was put back just now: after the next look they are sent again, too.
+            Noted::Taken(place) => seen.taken(place),
+        }
+        Ok(())
     }
 
     async fn pause(&self, failed: u32, mut stuck: Stuck) {
@@ -182,17 +233,16 @@ impl Forwarding {
         sleep(delay).await;
     }
 
-    /// Until it is given up, or other content has taken the place of all that was there.
-    async fn wait_for_a_person(&self, stuck: Stuck) {
+    /// Until it is given up, or other content has taken its place.
+    async fn wait_for_a_person(&self, refused: &Outgoing, stuck: Stuck) {
         let Failure { reason, message, .. } = &stuck.failure;
         tracing::error!(reason, "forwarding has stopped: {message}");
-        let at = stuck.refused();
         self.board.note(|status| status.forwarding = Some(stuck));
         loop {
             self.board.outbox().notified().await;
             let first = self.readers.read(|tables| outbox::pending(tables, 1, 0)).await;
-            let first = first.ok().and_then(|mut first| first.pop());
-            if first.map(|first| (first.sequence, first.number)) != at {
+            // What cannot be read now has not changed.
+            if first.is_ok_and(|first| first.first() != Some(refused)) {
                 return;
             }
         }
@@ -228,9 +278,7 @@ fn unsent(waiting: &[Outgoing], error: &PublishError) -> Unsent {
                 PublishError::Refused(_) => {
                     format!("The publisher that they go to takes none now: {why}.")
                 }
-                PublishError::Unanswered { .. } | PublishError::NotSent { .. } => {
-                    format!("The publisher that they go to cannot be reached: {why}.")
-                }
+                PublishError::Unanswered { .. } | PublishError::NotSent { .. } => away(&why),
             };
             Unsent::Passing(Stuck::at(first, failure(message)))
         }
@@ -239,9 +287,27 @@ fn unsent(waiting: &[Outgoing], error: &PublishError) -> Unsent {
             let message = format!(
                 "The publisher that they go to refuses follow-up {number} of event {sequence}: {why}."
             );
-            Unsent::Stopped(Stuck::at(first, failure(message)))
+            Unsent::Stopped(Box::new(first.clone()), Stuck::at(first, failure(message)))
         }
     }
+}
+
+/// What it means that it is not known whether those before this one are still there.
+fn unseen(first: &Outgoing, why: Unseen) -> Unsent {
+    match why {
+        Unseen::Away(status) => {
+            let reason = reason_of(&status).map_or(UNREACHABLE, |reason| reason.as_str());
+            let message = away(&said(&status));
+            let failure = Failure { reason, message, ..Failure::default() };
+            Unsent::Passing(Stuck::at(first, failure))
+        }
+        Unseen::Store(why) => Unsent::Passing(not_noted(why)),
+        Unseen::Over => Unsent::Over,
+    }
+}
+
+fn away(why: &str) -> String {
+    format!("The publisher that they go to cannot be reached: {why}.")
 }
 
 fn not_noted(why: String) -> Stuck {

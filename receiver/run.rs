@@ -17,7 +17,7 @@ use super::{
     apply::{Apply, Rules, Streams},
     config::{ResyncPolicy, Settings},
     current::Serving,
-    forward::{self, Forwarding},
+    forward::{self, Forwarding, look::Receipts},
     offer::Offers,
     projection::Projection,
     readers::Readers,
@@ -30,7 +30,7 @@ use super::{
     writer::Writer,
 };
 use crate::{
-    client::Publisher,
+    client::{ConnectError, Publisher, Settings as Target},
     process::{self, Failure},
     proto::limits::RECEIVE_QUEUE_FRAMES,
 };
@@ -170,10 +170,12 @@ pub async fn run_serving(
         orders: snapshots,
         ending: ending.clone(),
     };
-    let forwarding = forward_to.map(Publisher::connect).transpose();
-    let forwarding = forwarding.map_err(|error| Failure::Usage(error.to_string()))?;
-    let forwarding = forwarding.map(|to| Forwarding {
+    let both = |to: Target| Ok((Receipts::of(&to)?, Publisher::connect(to)?));
+    let forwarding = forward_to.map(both).transpose();
+    let forwarding = forwarding.map_err(|error: ConnectError| Failure::Usage(error.to_string()))?;
+    let forwarding = forwarding.map(|(receipts, to)| Forwarding {
         to,
+        receipts,
         readers: Readers::new(db.clone(), gate.clone()),
         board: board.clone(),
         work: work.clone(),

@@ -178,6 +178,8 @@ pub struct Status {
     pub outbox_pending: i64,
     /// Why they wait, where something is in the way. Events are applied all the same.
     pub forwarding: Option<Stuck>,
+    /// The publisher that they go to had lost some, which have been sent again.
+    pub forward_lost: Option<String>,
     /// A later version of the projection is being rebuilt.
     pub rebuilding: Option<Rebuilding>,
 }
@@ -207,6 +209,7 @@ impl Status {
             skipped: 0,
             outbox_pending: 0,
             forwarding: None,
+            forward_lost: None,
             rebuilding: None,
         }
     }
@@ -301,6 +304,10 @@ impl Status {
         if let Some(stuck) = &self.forwarding {
             detail.push(' ');
             detail.push_str(&stuck.detail(self.outbox_pending));
+        }
+        if let Some(lost) = &self.forward_lost {
+            detail.push(' ');
+            detail.push_str(lost);
         }
         detail
     }

@@ -1,5 +1,5 @@
 //! What changes in the outbox once its events have been applied: some have been forwarded,
-//! or a person has given one up. One attempt; whoever asks tries again.
+//! the other log has lost some, or a person has given one up. One attempt; whoever asks tries again.
 
 use rusqlite::Connection;
 
@@ -10,16 +10,43 @@ use crate::{
         event::Sequence,
         refusal::{Reason, Refusal},
     },
-    receiver::store::outbox::{self, Forwarded},
+    receiver::store::{
+        marks::{self, Place},
+        outbox::{self, Forwarded},
+    },
 };
+
+/// What has come of noting what was forwarded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Noted {
+    /// All of it is noted.
+    All,
+    /// Nothing: another follow-up event is noted at a place that one of these has. The other
+    /// log has lost what it had from there on, and has given its numbers to others.
+    Taken(Place),
+}
 
 impl Apply {
     /// Notes what has been forwarded, also after a halt: it is there, whatever has happened
-    /// here since.
-    pub(super) fn note_forwarded(&mut self, forwarded: &[Forwarded]) -> Result<(), String> {
-        self.change_outbox(|tables| outbox::mark(tables, forwarded))?;
+    /// here since. Nothing of it where one has the place that another one is noted at.
+    pub(super) fn note_forwarded(&mut self, forwarded: &[Forwarded]) -> Result<Noted, String> {
+        let noted = self.change_outbox(|tables| match marks::taken(tables, forwarded)? {
+            Some(taken) => Ok(Err(taken)),
+            None => outbox::mark(tables, forwarded).map(Ok),
+        })?;
+        match noted {
+            Ok(marked) => self.fewer_wait(marked, forwarded.len()),
+            Err(taken) => return Ok(Noted::Taken(taken)),
+        }
         crash::point(crash::RECEIVER_FORWARD_AFTER_MARK);
-        Ok(())
+        Ok(Noted::All)
+    }
+
+    /// Lets those wait again that the other log has lost. How many those are.
+    pub(super) fn note_lost(&mut self, lost: &Place) -> Result<usize, String> {
+        let again = self.change_outbox(|tables| marks::set_back(tables, lost))?;
+        self.look_at_outbox();
+        Ok(again)
     }
 
     /// Notes that one will not be forwarded.
@@ -30,13 +57,14 @@ impl Apply {
         reason: &str,
     ) -> Result<(), Refusal> {
         let wrong = |message: String| Err(Refusal::new(Reason::WrongState, message));
-        let give_up = |tables: &Connection| {
-            outbox::give_up(tables, sequence, number, reason).map(usize::from)
-        };
-        match self.change_outbox(give_up) {
-            Ok(0) => wrong("it does not wait any more".to_owned()),
-            Ok(_) => {
+        match self.change_outbox(|tables| outbox::give_up(tables, sequence, number, reason)) {
+            Ok(false) => {
+                self.fewer_wait(0, 1);
+                wrong("it does not wait any more".to_owned())
+            }
+            Ok(true) => {
                 tracing::warn!(sequence, number, reason, "a follow-up event has been given up");
+                self.fewer_wait(1, 1);
                 self.board.outbox().notify_one();
                 Ok(())
             }
@@ -44,19 +72,27 @@ impl Apply {
         }
     }
 
-    /// One transaction after which so many fewer wait.
-    fn change_outbox(
+    /// So many fewer wait. Where they are not as many as they should be, an attempt before,
+    /// of which nobody knew what came of it, has come through: they are counted anew.
+    fn fewer_wait(&mut self, fewer: usize, expected: usize) {
+        match fewer == expected {
+            true => self.board.note(|status| status.outbox_pending -= fewer as i64),
+            false => self.look_at_outbox(),
+        }
+    }
+
+    /// One transaction.
+    fn change_outbox<T>(
         &mut self,
-        change: impl FnOnce(&Connection) -> rusqlite::Result<usize>,
-    ) -> Result<usize, String> {
+        change: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, String> {
         self.fit_for(true)?;
-        let fewer = self.writer.change(change).map_err(|failed| self.failed(failed))?;
-        self.board.note(|status| status.outbox_pending -= fewer as i64);
+        let changed = self.writer.change(change).map_err(|failed| self.failed(failed))?;
         self.idle = false;
         if let Err(error) = self.writer.after_commit() {
             self.checkpoint_failed(&error);
         }
-        Ok(fewer)
+        Ok(changed)
     }
 
     /// Sees how many follow-up events wait.

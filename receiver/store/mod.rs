@@ -12,6 +12,7 @@ pub mod guard;
 mod kind;
 pub mod ledger;
 pub mod lock;
+pub mod marks;
 mod migrate;
 mod open;
 pub mod outbox;

@@ -125,15 +125,6 @@ fn weight(intent: &Intent) -> usize {
 }
 
 fn outgoing(row: &Row<'_>) -> rusqlite::Result<Outgoing> {
-    let time = |column: usize| {
-        let text: Option<String> = row.get(column)?;
-        let time = text.map(|text| Timestamp::from_str(&text)).transpose().map_err(|error| {
-            rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
-        })?;
-        Ok::<_, rusqlite::Error>(
-            time.map(|at| Time { seconds: at.seconds, nanos: at.nanos.unsigned_abs() }),
-        )
-    };
     let mut intent = Intent {
         key: row.get(2)?,
         event_type: row.get(3)?,
@@ -143,12 +134,21 @@ fn outgoing(row: &Row<'_>) -> rusqlite::Result<Outgoing> {
         data: row.get::<_, Vec<u8>>(7)?.into(),
         attributes: Vec::new(),
         expected_version: row.get(10)?,
-        first_attempt_time: time(9)?,
-        time: time(8)?,
+        first_attempt_time: time_of(row, 9)?,
+        time: time_of(row, 8)?,
         fingerprint: [0; 32],
     };
     intent.fingerprint = fingerprint(&intent.content());
     Ok(Outgoing { sequence: row.get(0)?, number: row.get(1)?, intent })
+}
+
+/// A time as [`insert`] writes it.
+pub(super) fn time_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Time>> {
+    let text: Option<String> = row.get(column)?;
+    let time = text.map(|text| Timestamp::from_str(&text)).transpose().map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
+    })?;
+    Ok(time.map(|at| Time { seconds: at.seconds, nanos: at.nanos.unsigned_abs() }))
 }
 
 /// How many wait.

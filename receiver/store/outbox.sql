@@ -23,3 +23,6 @@ CREATE TABLE counterfoil_outbox (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX counterfoil_outbox_pending ON counterfoil_outbox (sequence, number)
 WHERE forwarded_sequence IS NULL AND given_up IS NULL;
+-- What it takes to see whether the other log still has what it has given a receipt for.
+CREATE INDEX counterfoil_outbox_forwarded ON counterfoil_outbox (forwarded_log_id, forwarded_sequence)
+WHERE forwarded_sequence IS NOT NULL;

@@ -154,7 +154,8 @@ fn what_is_forwarded_or_given_up_is_noted_once() {
     let waiting = bench.waiting();
     let both = [forwarded(&waiting[0], 10), forwarded(&waiting[1], 11)];
     for pending in [2, 2] {
-        bench.ask(|asked| Work::Forwarded(both.to_vec(), asked)).expect("noted");
+        let noted = bench.ask(|asked| Work::Forwarded(both.to_vec(), asked));
+        assert_eq!(noted, Ok(Noted::All));
         assert_eq!((bench.waiting().len(), bench.outbox_pending()), (2, pending));
     }
     for (number, waits) in [(2, true), (2, false), (0, false), (9, false)] {
@@ -201,4 +202,43 @@ fn what_waits_outlives_its_ledger_row() {
     bench.runtime.block_on(pruned).expect("in time");
     let left = "SELECT count(*) FROM counterfoil_outbox WHERE sequence < 1500";
     assert_eq!((bench.number(left), bench.waiting()), (2, all[..2].to_vec()));
+}
+
+/// A commit of which nobody knows what came of it has come through: the next attempt finds
+/// nothing to do, and all the same fewer wait.
+#[test]
+fn what_an_attempt_before_has_noted_does_not_wait() {
+    let bench = Bench::new(Emitter { says_so: true });
+    let events = [emitting(0, "write", 4)];
+    bench.send(0, &events, cursor_after(&events));
+    bench.resume();
+    let waiting = bench.waiting();
+    let both = [forwarded(&waiting[0], 10), forwarded(&waiting[1], 11)];
+    let before = Connection::open(&bench.db).expect("opened");
+    assert_eq!(outbox::mark(&before, &both), Ok(2));
+    assert_eq!(outbox::give_up(&before, 0, 2, "no use"), Ok(true));
+    drop(before);
+    assert_eq!(bench.outbox_pending(), 4, "it knows nothing of it");
+    assert_eq!(bench.ask(|asked| Work::Forwarded(both.to_vec(), asked)), Ok(Noted::All));
+    assert_eq!((bench.waiting().len(), bench.outbox_pending()), (1, 1));
+}
+
+/// The other log has given a number to one that it had given to another one before: nothing
+/// is noted, and from there on all wait again.
+#[test]
+fn a_place_that_is_taken_is_told_and_what_is_lost_waits_again() {
+    let bench = Bench::new(Emitter { says_so: true });
+    let events = [emitting(0, "write", 5)];
+    bench.send(0, &events, cursor_after(&events));
+    bench.resume();
+    let waiting = bench.waiting();
+    let three: Vec<_> = waiting.iter().zip(10..13).map(|(out, at)| forwarded(out, at)).collect();
+    assert_eq!(bench.ask(|asked| Work::Forwarded(three, asked)), Ok(Noted::All));
+    let next = [forwarded(&waiting[3], 11), forwarded(&waiting[4], 12)];
+    let taken = Place { log_id: next[0].log_id.to_string(), at: 11 };
+    let noted = bench.ask(|asked| Work::Forwarded(next.to_vec(), asked));
+    assert_eq!(noted, Ok(Noted::Taken(taken.clone())));
+    assert_eq!((bench.waiting().len(), bench.outbox_pending()), (2, 2));
+    assert_eq!(bench.ask(|asked| Work::Lost(taken, asked)), Ok(2));
+    assert_eq!((bench.waiting(), bench.outbox_pending()), (waiting[1..].to_vec(), 4));
 }

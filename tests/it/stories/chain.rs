@@ -1,6 +1,8 @@
 //! A -> B -> C: what follows from an event in one service is an event of the next one, each
 //! exactly once and in order, whatever dies between them.
 
+mod put_back;
+
 use counterfoil::proto::{
     crash,
     pb::ReceiverState,
@@ -203,6 +205,33 @@ async fn what_is_refused_for_good_waits_for_a_person() {
     let why = "SELECT given_up FROM counterfoil_outbox WHERE sequence = 2";
     let why: String = rows.query_row(why, [], |row| row.get(0)).expect("there");
     assert_eq!(why, "already told by hand");
+}
+
+/// Where forwarding has stopped, another follow-up event has come into the place of the one
+/// that was refused, as when a rebuilt database takes over: it is not waited for a person.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_refused_has_become_another_one() {
+    let chain = Chain::start();
+    chain.second.accepts(event("k1/warehouse/moved/0", "other.type", "x", "{}")).await;
+    let warehouse = chain.warehouse(&chain.second.url()).start();
+    let events: Vec<_> = (0..3).map(|n| adjusted(&format!("k{n}"), "camera", 1)).collect();
+    chain.first.publish(events).await.expect("accepted");
+    wait_until("forwarding has stopped", async || {
+        let failure = warehouse.try_status().await.ok()?.forward_failure?;
+        (failure.reason == "KEY_CONFLICT" && failure.next_attempt_time.is_none()).then_some(())
+    })
+    .await;
+    let tables = rusqlite::Connection::open(warehouse.db()).expect("opened");
+    tables.busy_timeout(std::time::Duration::from_secs(10)).expect("set");
+    let other = "UPDATE counterfoil_outbox SET key = 'another' WHERE sequence = 1";
+    assert_eq!(tables.execute(other, []).expect("changed"), 1);
+    drop(tables);
+    // It looks again when there is more.
+    chain.first.accepts(adjusted("k3", "camera", 1)).await;
+    chain.settles(&warehouse).await;
+    let keys: Vec<_> = chain.second.everything().await.into_iter().map(|event| event.key).collect();
+    let [after, last] = [2, 3].map(|n| format!("k{n}/warehouse/moved/0"));
+    assert_eq!(keys[1..], ["k0/warehouse/moved/0".to_owned(), "another".to_owned(), after, last]);
 }
 
 /// Follow-ups that nothing is told to forward are no setting to begin with.
