@@ -46,7 +46,7 @@ pub(super) fn make(
             if ["CREATE", "ALTER", "DROP"].iter().any(|verb| piece.tokens[0].is(verb)) {
                 note(own, &mut origins, &place, line)?;
                 not_strict(own, (text, piece), &place, &mut loose, flaws)?;
-                taken = not_reserved(own, taken, &place, line, flaws)?;
+                taken = not_reserved(own, taken, (text, piece), &place, flaws)?;
             }
             if flaws.are_enough() {
                 break 'steps;
@@ -182,12 +182,19 @@ fn dropped(tokens: &[Token<'_>]) -> Option<String> {
 fn not_reserved(
     own: &Connection,
     before: Reserved,
+    (text, piece): (&Text, &Piece<'_>),
     place: &str,
-    line: usize,
     flaws: &mut Flaws,
 ) -> rusqlite::Result<Reserved> {
     let now = Reserved::of(own)?;
-    if let Some(name) = now.new_since(&before) {
+    // What stands there as a name is told by the words already.
+    let told = |name: &str| {
+        let bare = name.rsplit('.').next().unwrap_or_default();
+        let mut names = piece.tokens.iter().filter_map(Token::name);
+        names.any(|it| it.eq_ignore_ascii_case(bare))
+    };
+    if let Some(name) = now.new_since(&before).filter(|name| !told(name)) {
+        let line = text.line_at(piece.at);
         let message = format!(
             "the name {name} is not allowed: names that begin with counterfoil_ are the receiver's \
              own; give what is yours another name"
