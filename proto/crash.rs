@@ -108,7 +108,9 @@ pub const RECEIVER_RESYNC_REOPENED: &str = "receiver-resync-reopened";
 
 /// Some events are applied in the database that is filled beside the live one.
 pub const RECEIVER_REBUILD_GROUP: &str = "receiver-rebuild-group";
-/// All of them are, and it is whole in one file; it has not been handed over.
+/// Some of the live one's follow-up events have been taken over into it.
+pub const RECEIVER_REBUILD_CARRYING: &str = "receiver-rebuild-carrying";
+/// It has all, and it is whole in one file; it has not been handed over.
 pub const RECEIVER_REBUILD_FILLED: &str = "receiver-rebuild-filled";
 /// The apply thread has it; nothing of the live database has been touched.
 pub const RECEIVER_REBUILD_BEFORE_SWAP: &str = "receiver-rebuild-before-swap";
@@ -192,8 +194,9 @@ pub const RECEIVER_RESYNC: [&str; 7] = [
 
 /// All that are passed while a later version of the projection is rebuilt and takes over;
 /// the pages of the new database are installed as those of a snapshot are.
-pub const RECEIVER_REBUILD: [&str; 6] = [
+pub const RECEIVER_REBUILD: [&str; 7] = [
     RECEIVER_REBUILD_GROUP,
+    RECEIVER_REBUILD_CARRYING,
     RECEIVER_REBUILD_FILLED,
     RECEIVER_REBUILD_BEFORE_SWAP,
     RECEIVER_RESYNC_BEFORE_COMMIT,

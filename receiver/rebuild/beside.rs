@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::{Stuck, aside::SetAside, carry, place, room};
 use crate::{
-    proto::{chain::Cursor, event::Sequence},
+    proto::{chain::Cursor, crash, event::Sequence},
     receiver::{
         config::OnError,
         decide::Step,
@@ -34,7 +34,7 @@ use crate::{
 /// What it has behind the live one's name.
 const ENDING: &str = ".rebuild";
 /// Events whose follow-ups are taken over in one transaction.
-const CARRIED_TOGETHER: Sequence = 4_096;
+const CARRIED_TOGETHER: Sequence = 512;
 
 /// Where it stands.
 pub fn path(db: &Path) -> PathBuf {
@@ -241,6 +241,7 @@ impl Beside {
             carry::span(&live, &store.connection, carried.to + 1, last)?;
             self.writer.after_commit()?;
             carried.to = last;
+            crash::point(crash::RECEIVER_REBUILD_CARRYING);
         }
         let store = self.writer.store().map_err(Stuck::from)?;
         carry::changed(&live, &store.connection, carried.to, &carried.renew)?;

@@ -6,14 +6,11 @@
 //! place, or beside them, is not kept. They may be many, so they are carried while the live
 //! one goes on, and what has changed in it since once it is held.
 
-use std::{cmp::Ordering, collections::BTreeSet};
+use std::collections::BTreeSet;
 
-use rusqlite::{Connection, Rows, ToSql, params_from_iter, types::Value};
+use rusqlite::{Connection, Row, params_from_iter, types::Value};
 
 use crate::proto::event::Sequence;
-
-/// Where a row stands: the event's sequence, and the number among those of that event.
-type Place = (Sequence, i64);
 
 /// Takes over those of the events from `from` to `to`, in one transaction.
 pub fn span(
@@ -28,7 +25,8 @@ pub fn span(
 }
 
 /// Takes over what has changed of those of the events up to `to`, which were taken over
-/// before: what waited on one side alone, and all of the events in `renew`.
+/// before: some have been forwarded or given up since, and whatever there is of the events in
+/// `renew`. Nothing else has become of them: no mark was taken back.
 pub fn changed(
     live: &Connection,
     rebuilt: &Connection,
@@ -39,8 +37,10 @@ pub fn changed(
     for &sequence in renew {
         exchange(live, &transaction, "sequence = ?1", [sequence])?;
     }
-    for (sequence, number) in waiting_on_one_side(live, &transaction, to)? {
-        exchange(live, &transaction, "sequence = ?1 AND number = ?2", [sequence, number])?;
+    let mut fewer = Vec::new();
+    fewer_wait(live, &transaction, (0, to), &mut fewer)?;
+    for sequence in fewer {
+        exchange(live, &transaction, "sequence = ?1", [sequence])?;
     }
     transaction.commit()
 }
@@ -72,43 +72,31 @@ fn exchange<const N: usize>(
     Ok(())
 }
 
-/// The places up to an event where a row waits on one side, and none does on the other.
-fn waiting_on_one_side(
+/// The events from `from` to `to` of which fewer follow-ups wait in the live one. Rows only
+/// leave off waiting, so as many are the same ones; and where many wait, counting them is all
+/// that there is time for.
+fn fewer_wait(
     live: &Connection,
     rebuilt: &Connection,
-    to: Sequence,
-) -> rusqlite::Result<Vec<Place>> {
-    const WAITING: &str = "SELECT sequence, number FROM counterfoil_outbox
-        WHERE forwarded_sequence IS NULL AND given_up IS NULL AND sequence <= ?1
-        ORDER BY sequence, number";
-    let (mut live, mut rebuilt) = (live.prepare_cached(WAITING)?, rebuilt.prepare_cached(WAITING)?);
-    let to: [&dyn ToSql; 1] = [&to];
-    let (mut live, mut rebuilt) = (live.query(&to[..])?, rebuilt.query(&to[..])?);
-    let (mut there, mut here) = (next(&mut live)?, next(&mut rebuilt)?);
-    let mut found = Vec::new();
-    loop {
-        let order = match (there, here) {
-            (None, None) => return Ok(found),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (Some(there), Some(here)) => there.cmp(&here),
-        };
-        match order {
-            Ordering::Less => found.extend(there),
-            Ordering::Greater => found.extend(here),
-            Ordering::Equal => {}
-        }
-        if order.is_le() {
-            there = next(&mut live)?;
-        }
-        if order.is_ge() {
-            here = next(&mut rebuilt)?;
-        }
+    (from, to): (Sequence, Sequence),
+    found: &mut Vec<Sequence>,
+) -> rusqlite::Result<()> {
+    const WAITING: &str = "SELECT count(*) FROM counterfoil_outbox
+        WHERE forwarded_sequence IS NULL AND given_up IS NULL AND sequence BETWEEN ?1 AND ?2";
+    let waiting = |tables: &Connection| {
+        let count = |row: &Row<'_>| row.get::<_, i64>(0);
+        tables.prepare_cached(WAITING)?.query_row([from, to], count)
+    };
+    if from > to || waiting(live)? == waiting(rebuilt)? {
+        return Ok(());
     }
-}
-
-fn next(rows: &mut Rows<'_>) -> rusqlite::Result<Option<Place>> {
-    rows.next()?.map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()
+    if from == to {
+        found.push(from);
+        return Ok(());
+    }
+    let middle = from + (to - from) / 2;
+    fewer_wait(live, rebuilt, (from, middle), found)?;
+    fewer_wait(live, rebuilt, (middle + 1, to), found)
 }
 
 #[cfg(test)]
@@ -116,7 +104,7 @@ mod tests {
     use super::*;
 
     /// Whatever `data` says is whose it is; `mark` is SQL of two columns.
-    fn put(tables: &Connection, (sequence, number): Place, data: &str, mark: &str) {
+    fn put(tables: &Connection, (sequence, number): (Sequence, i64), data: &str, mark: &str) {
         let insert = format!(
             "INSERT INTO counterfoil_outbox (sequence, number, key, type, subject, content_type,
                  json, data, forwarded_sequence, forwarded_log_id, given_up)
@@ -169,24 +157,22 @@ mod tests {
         let change =
             "UPDATE counterfoil_outbox SET (forwarded_sequence, forwarded_log_id, given_up)
                       = ";
-        for (changed, place) in [
-            ("(SELECT 7, 'log', NULL)", 2),
-            ("(SELECT NULL, NULL, 'no use')", 4),
-            ("(SELECT NULL, NULL, NULL)", 1), // taken back
-        ] {
+        for (changed, place) in
+            [("(SELECT 7, 'log', NULL)", 2), ("(SELECT NULL, NULL, 'no use')", 4)]
+        {
             let change = format!("{change} {changed} WHERE sequence = {place}");
             live.execute(&change, []).expect("changed");
         }
         put(&live, (3, 1), "late", WAITS);
         put(&live, (0, 1), "late", SENT);
         live.execute("DELETE FROM counterfoil_outbox WHERE sequence = 5", []).expect("pruned");
-        changed(&live, &rebuilt, 5, &[0].into()).expect("carried");
+        changed(&live, &rebuilt, 5, &[0, 3].into()).expect("carried");
         let expected = [
             "0/0 old 5",
             "0/1 late 5",
-            "1/0 old waits",
+            "1/0 once 5",
             "2/0 old 7",
-            "3/0 once waits",
+            "3/0 old waits",
             "3/1 late waits",
             "4/0 old no use",
         ];
