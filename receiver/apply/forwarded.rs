@@ -44,7 +44,10 @@ impl Apply {
 
     /// Lets those wait again that the other log has lost. How many those are.
     pub(super) fn note_lost(&mut self, lost: &Place) -> Result<usize, String> {
-        let again = self.change_outbox(|tables| marks::set_back(tables, lost))?;
+        let again = self.change_outbox(|tables| marks::set_back(tables, lost));
+        // Also where nobody knows what has come of it: a rebuild's copy has other marks then.
+        self.board.note_outbox_rewritten();
+        let again = again?;
         self.look_at_outbox();
         Ok(again)
     }
