@@ -129,6 +129,8 @@ impl Rebuild {
     async fn rebuild(&self) {
         let to = self.successor.projection.version();
         tracing::info!(from = self.from_version, to, "rebuilding beside the database");
+        // Shown from the start, or what keeps it from being opened would not be.
+        self.note(None);
         for attempt in 1.. {
             let (begins_anew, said) = match self.attempt().await {
                 Ok(()) => return,

@@ -291,10 +291,14 @@ impl Beside {
 
 impl From<OpenError> for Stuck {
     fn from(error: OpenError) -> Self {
-        match error.trouble() {
-            Some(Trouble::Full) => Stuck::Full,
-            Some(Trouble::Broken) => Stuck::Broken(error.to_string()),
-            _ => Stuck::Again(error.to_string()),
+        match error {
+            OpenError::Sql(error) => {
+                // Whoever asks for the status is not shown which file it is.
+                tracing::warn!("the rebuilt database cannot be opened: {error}");
+                error.into()
+            }
+            OpenError::Io(error) => error.into(),
+            error => Stuck::Again(error.to_string()),
         }
     }
 }

@@ -134,6 +134,30 @@ async fn a_death_at_every_place_leaves_the_earlier_or_the_later_one() {
 }
 
 /// What was begun for a version that is no longer wanted goes away.
+/// Something lies where it would be filled: that is said, without a path, and passes.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_lies_in_its_way_is_said_until_it_is_gone() {
+    let dir = directory();
+    let (publisher, setup) = filled(dir.path(), 5).await;
+    let second = file(dir.path(), 2, "rebuild", SUMS);
+    let probe = setup.clone().arg(flag(&file(dir.path(), 1, "migrate", COMMON))).start();
+    let db = probe.db().to_owned();
+    assert_eq!(probe.terminate().code(), Some(0));
+    let in_the_way = db.with_extension("db.rebuild");
+    fs::create_dir_all(in_the_way.join("x")).expect("made");
+    let receiver = setup.arg(flag(&second)).start();
+    let step = wait_until("it says that it is stuck", async || {
+        let rebuild = receiver.try_status().await.ok()?.rebuild?;
+        rebuild.step.starts_with("Not rebuilt yet").then_some(rebuild.step)
+    })
+    .await;
+    let path = dir.path().to_str().expect("UTF-8");
+    assert!(!step.contains(path), "{step}");
+    fs::remove_dir_all(&in_the_way).expect("removed");
+    takes_over(&receiver, 2).await;
+    same_as_fresh(&publisher, &receiver, &second).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_may_be_given_up() {
     let dir = directory();
