@@ -49,9 +49,6 @@ const HOLD_EVENTS: Sequence = 4_096;
 /// It is held for whatever is left after so many rounds: under steady load each leaves less
 /// than the one before, unless events come faster than they can be applied.
 const MOST_ROUNDS: u32 = 32;
-/// So long the live one is held at most before the rebuilt one is handed over; then it goes
-/// on, and is held again later.
-pub(super) const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 /// The version of the projection that has filled a database, out of what is noted there.
 ///

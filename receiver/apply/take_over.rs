@@ -1,7 +1,7 @@
 //! The end of a rebuild on the apply thread: it waits at one place until the rebuilt
 //! database has come there too, and puts it in the place of its own.
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use tokio::{sync::oneshot, time::timeout};
 
@@ -11,9 +11,12 @@ use crate::{
     receiver::{
         choose::{Standing, standing},
         current::Serving,
-        rebuild::LONGEST_HOLD,
     },
 };
+
+/// So long the live one is held at most before the rebuilt one is handed over; then it goes
+/// on, and is held again later.
+const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 /// Asks the apply thread to wait at what it has committed.
 #[derive(Debug)]
