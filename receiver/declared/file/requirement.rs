@@ -109,7 +109,7 @@ fn lengths(fields: &Fields<'_>, flaws: &mut Flaws) -> Option<(usize, usize)> {
     });
     ordered(fields, bounds[0] <= bounds[1] || bounds[1] < 0, flaws);
     let [min, max] = bounds.map(|length| usize::try_from(length).unwrap_or_default());
-    Some((min, max))
+    Some((min, if bounds[1] == i64::MAX { usize::MAX } else { max }))
 }
 
 fn ordered(fields: &Fields<'_>, right: bool, flaws: &mut Flaws) {
@@ -122,6 +122,17 @@ fn ordered(fields: &Fields<'_>, right: bool, flaws: &mut Flaws) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::receiver::declared;
+
+    /// Then no number is said that nobody has written.
+    #[test]
+    fn what_has_no_bound_has_none() {
+        let file = "projection = { name = 'p', version = 1 }
+            on = [{ type = 't', require = [{ field = '/a', type = 'text', min = 1 }] }]";
+        let spec = declared::read("p.toml", file).expect("no flaws");
+        let kind = &spec.handlers[0].require[0].kind;
+        assert_eq!(*kind, Some(FieldKind::Text { min: 1, max: usize::MAX }));
+    }
 
     #[test]
     fn pointers_are_as_rfc_6901_has_them() {
