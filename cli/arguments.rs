@@ -143,7 +143,8 @@ pub struct Snapshot {
 /// For a receiver that waits for it (RESYNCING; its status says so), or that has HALTED
 /// because the publisher's history is another one. What the database had is kept in a file
 /// beside it wherever its history may be another one. After a halt, where the publisher has
-/// no snapshot that fits and its log still starts at 0, the receiver begins anew. Returns once it is under way; `status` shows how it goes.
+/// no snapshot that fits and its log still starts at 0, the receiver begins anew. Returns
+/// once it is under way; `status` shows how it goes.
 #[derive(Debug, Clone, Args)]
 pub struct Resync {
     /// Which receiver.

@@ -12,13 +12,14 @@ use clap::{Args, Parser, Subcommand};
 use serde::Deserialize;
 use tonic::transport::Endpoint;
 
-use super::{projections::Wanted, pruning::Keep, trial::Trial};
+use super::{projections::Wanted, pruning::Keep};
 use crate::{
     process::{
         Failure,
         config::{self, Address},
     },
     proto::{
+        event::Sequence,
         limits::{
             CONNECTION_WINDOW_BYTES, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, REPLAY_WINDOW_BYTES,
             SNAPSHOT_SPACING,
@@ -96,6 +97,21 @@ impl CheckFlags {
             limit: self.limit,
         })
     }
+}
+
+/// Which events are run against what, to see what would come of them.
+#[derive(Debug)]
+pub struct Trial {
+    /// Where the publisher is: how to connect is set already.
+    pub publisher: Endpoint,
+    /// The log.
+    pub log: String,
+    /// The database that a copy is made of; none: an empty one.
+    pub db: Option<PathBuf>,
+    /// The first event, as if it came now; none: the one after what the copy has.
+    pub from: Option<Sequence>,
+    /// Most events; none: up to the head.
+    pub limit: Option<Sequence>,
 }
 
 /// The flags. Each may also stand in the environment, or in the file under its name with `_` for `-`.

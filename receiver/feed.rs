@@ -41,7 +41,8 @@ pub enum Fed {
     Events(Vec<Step>),
 }
 
-/// Reads the log up to a sequence, and hands it over. Ends when all of it is handed over, or nobody takes it any more.
+/// Reads the log up to a sequence, and hands it over. Ends when all of it is handed over, or
+/// nobody takes it any more.
 ///
 /// # Errors
 /// The publisher's, or the transport's; OUT_OF_RANGE where it is no longer retained.

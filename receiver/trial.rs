@@ -6,13 +6,14 @@
 mod report;
 mod scratch;
 
-use std::{ops::ControlFlow, path::PathBuf, sync::Arc};
+use std::{ops::ControlFlow, sync::Arc};
 
 use tokio::{sync::mpsc, task::spawn_blocking};
-use tonic::{Status, transport::Endpoint};
+use tonic::Status;
 
 use self::scratch::Scratch;
 use super::{
+    config::Trial,
     feed::{self, Fed, From},
     projection::Projection,
     retry,
@@ -21,21 +22,6 @@ use super::{
 use crate::{process::Failure, proto::event::Sequence};
 
 pub use report::Report;
-
-/// What is run against what.
-#[derive(Debug)]
-pub struct Trial {
-    /// Where the publisher is: how to connect is set already.
-    pub publisher: Endpoint,
-    /// The log.
-    pub log: String,
-    /// The database that a copy is made of; none, or one that there is not: an empty one.
-    pub db: Option<PathBuf>,
-    /// The first event, as if it came now; none: the one after what the copy has.
-    pub from: Option<Sequence>,
-    /// Most events; none: up to the head.
-    pub limit: Option<Sequence>,
-}
 
 /// Runs them.
 ///

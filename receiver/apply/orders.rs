@@ -1,6 +1,6 @@
 //! What people order of the apply thread: to set aside the event that it cannot apply, to
-//! make the effect of one that was set aside, and not to forward one that follows. Carried out between two transactions, and while
-//! it waits to try an event again.
+//! make the effect of one that was set aside, and not to forward one that follows. Carried out
+//! between two transactions, and while it waits to try an event again.
 
 use std::time::SystemTime;
 

@@ -218,6 +218,7 @@ pub fn prune(tables: &Connection, below: Sequence) -> rusqlite::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::receiver::testing::event;
 
     fn outbox() -> Connection {
         let tables = Connection::open_in_memory().expect("memory");
@@ -226,20 +227,8 @@ mod tests {
     }
 
     fn outgoing(sequence: Sequence, number: i64) -> Outgoing {
-        let mut intent = Intent {
-            key: format!("k{sequence}/shop/low/{number}"),
-            event_type: "stock.low".into(),
-            subject: "camera".into(),
-            content_type: "application/json".into(),
-            kind: DataKind::Json,
-            data: "{}".into(),
-            attributes: Vec::new(),
-            expected_version: None,
-            first_attempt_time: None,
-            time: None,
-            fingerprint: [0; 32],
-        };
-        intent.fingerprint = fingerprint(&intent.content());
+        let key = format!("k{sequence}/shop/low/{number}");
+        let intent = event(sequence, &key, "stock.low", "camera", "{}").intent;
         Outgoing { sequence, number, intent }
     }
 
