@@ -25,10 +25,31 @@ pub fn start_logging() {
 /// How many threads a service runs on, beside those it starts itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Threads {
-    /// That do what is ready; none: as many as there are processors.
-    pub workers: Option<usize>,
+    /// That do what is ready.
+    pub workers: Workers,
     /// That wait for a disk or a name on behalf of a call; more calls wait for one.
     pub waiting: usize,
+}
+
+/// Threads that do what is ready.
+#[derive(Debug, Clone, Copy)]
+pub enum Workers {
+    /// One.
+    One,
+    /// For half of the processors, at least one: the rest have enough to do with the threads
+    /// that the service starts itself, and each worker more is one to be woken.
+    Half,
+}
+
+impl Workers {
+    fn count(self) -> usize {
+        match self {
+            Workers::One => 1,
+            Workers::Half => {
+                std::thread::available_parallelism().map_or(1, |all| all.get().div_ceil(2))
+            }
+        }
+    }
 }
 
 /// Runs a service to its end. A blocking call that still runs then, such as a
@@ -40,11 +61,8 @@ pub fn block_on<T>(
     threads: Threads,
     service: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if let Some(workers) = threads.workers {
-        builder.worker_threads(workers);
-    }
-    let runtime = builder
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads.workers.count())
         .max_blocking_threads(threads.waiting)
         .enable_all()
         .build()

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use counterfoil::{
-    process::{self, Failure, Threads},
+    process::{self, Failure, Threads, Workers},
     proto::crash,
     publisher::{
         config::{Cli, Command, Flags},
@@ -14,7 +14,7 @@ use counterfoil::{
 
 /// Each thread that has read keeps some of the memory for it. A few are enough: what they
 /// read is nearly always in the system's page cache.
-const THREADS: Threads = Threads { workers: None, waiting: 4 };
+const THREADS: Threads = Threads { workers: Workers::Half, waiting: 4 };
 
 /// Events are many small pieces of memory: see docs/performance.md.
 #[global_allocator]

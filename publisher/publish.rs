@@ -270,6 +270,8 @@ impl Appender {
         };
         {
             let receipts = receipts::look(receipts);
+            let batches = requests.iter().flat_map(|request| request.batch.requests());
+            receipts.fetch(batches.flatten().map(|event| &event.names.key));
             let ground = Ground {
                 receipts: &receipts,
                 log: &*self.reader,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use counterfoil::{
-    process::{self, Failure, Threads},
+    process::{self, Failure, Threads, Workers},
     proto::crash,
     receiver::{
         check,
@@ -15,7 +15,7 @@ use counterfoil::{
 
 /// What it does beside applying is one stream and a call now and then; what waits is four
 /// readers of the database at most, and the look-up of a name.
-const THREADS: Threads = Threads { workers: Some(1), waiting: 8 };
+const THREADS: Threads = Threads { workers: Workers::One, waiting: 8 };
 
 /// Events are many small pieces of memory: see docs/performance.md.
 #[global_allocator]

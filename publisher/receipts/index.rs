@@ -63,6 +63,13 @@ impl Index {
         })
     }
 
+    /// Fetches the places where keys would stand from memory, all at once: look-ups one after
+    /// the other would each wait for theirs.
+    pub fn fetch<'k>(&self, keys: impl Iterator<Item = &'k Hash>) {
+        let fetched = keys.fold(0, |all, key| all ^ self.shards[shard(key)].fetched(key));
+        std::hint::black_box(fetched);
+    }
+
     /// Entries held.
     pub fn len(&self) -> u64 {
         self.shards.iter().map(|shard| shard.len as u64).sum()
@@ -194,6 +201,11 @@ impl Table {
         self.slots.copy_within(at + 1..end, at);
         self.slots[end - 1] = EMPTY;
         self.len -= 1;
+    }
+
+    /// A byte from where a key would stand.
+    fn fetched(&self, key: &Hash) -> u8 {
+        self.slots.get(self.home(&entry(key, 0))).map_or(0, |slot| slot[0])
     }
 
     /// The entries with a tag.

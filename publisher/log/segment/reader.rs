@@ -7,7 +7,6 @@ use std::{
     fs::File,
     io,
     ops::Range,
-    os::unix::fs::FileExt as _,
     path::PathBuf,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
@@ -420,12 +419,27 @@ impl<'a> Window<'a> {
         let held = self.start..self.start + self.bytes.len() as u64;
         if at < held.start || at + length as u64 > held.end {
             let size = left.min(self.chunk.max(length) as u64) as usize;
-            let mut bytes = vec![0; size];
-            self.file.read_exact_at(&mut bytes, at)?;
+            self.bytes = read(self.file, at, size)?.into();
             self.start = at;
-            self.bytes = bytes.into();
         }
         let from = (at - self.start) as usize;
         Ok(Some(self.bytes.slice(from..from + length)))
     }
+}
+
+/// So many bytes of a file, into memory that is not filled with zeros first: that would be a
+/// tenth of what a Replay costs.
+fn read(file: &File, at: u64, size: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(size);
+    while bytes.len() < size {
+        let from = at + bytes.len() as u64;
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), from) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // There may be more room than was asked for, and more in the file.
+    bytes.truncate(size);
+    Ok(bytes)
 }
