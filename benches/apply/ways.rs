@@ -11,11 +11,12 @@ use counterfoil::{
     proto::{
         chain::Cursor,
         event::{DataKind, Event, Intent, Time, fingerprint},
+        inventory::{self, Movement},
         outcome::Outcome,
     },
     receiver::{
         decide::Step,
-        declared::{self, spec::Effect},
+        declared::{self, Given, spec::Effect, values::Values},
         projection::{Applied, DeclaredQuery, Fault, Migration, Projection, Tables},
         projections,
         store::{self, Store, cursor, ledger::INSERT},
@@ -131,7 +132,8 @@ fn written(projection: Arc<dyn Projection>, steps: &[Step], batch: usize) -> Spe
 }
 
 /// What the file does with the events here, as somebody writes it in Rust: its statements
-/// word for word, and nothing that the file does beside them.
+/// word for word, given what is read out of the payload, and nothing that the file does beside
+/// them.
 struct Called {
     migrations: Vec<Migration>,
     adjust: String,
@@ -164,13 +166,10 @@ impl Projection for Called {
 
     fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
         let intent = &event.intent;
-        if intent.event_type != TYPE {
-            return Ok(Applied::Ignored);
-        }
-        let data =
-            std::str::from_utf8(&intent.data).map_err(|error| Fault::payload(error.to_string()))?;
-        tables.statement(&self.adjust)?.execute(params![intent.subject, data])?;
-        tables.statement(&self.add_to_total)?.execute([data])?;
+        let read = inventory::read(intent).map_err(|error| Fault::payload(error.to_string()))?;
+        let Some(Movement::Adjusted { delta }) = read else { return Ok(Applied::Ignored) };
+        tables.statement(&self.adjust)?.execute(params![intent.subject, delta])?;
+        tables.statement(&self.add_to_total)?.execute([delta])?;
         Ok(Applied::Done(None))
     }
 
@@ -183,17 +182,26 @@ impl Projection for Called {
 pub fn raw(steps: &[Step], batch: usize) -> Spent {
     let inventory = projections::inventory();
     let effects = &inventory.handler(TYPE).expect("taken").sql;
+    // All payloads are the same.
+    let Some(Step::Next { event: first, .. }) = steps.first() else { return Spent::default() };
+    let judged = inventory.judge(first).expect("as required");
     let (_directory, mut store) = opened(&inventory);
     Spent::on(steps.len(), || {
         let mut at = None;
         for group in steps.chunks(batch) {
-            at = Some(raw_group(&store, effects, at, group));
+            at = Some(raw_group(&store, effects, judged.values(), at, group));
             store.after_commit().expect("copied");
         }
     })
 }
 
-fn raw_group(store: &Store, effects: &[Effect], from: Option<Cursor>, group: &[Step]) -> Cursor {
+fn raw_group(
+    store: &Store,
+    effects: &[Effect],
+    values: &Values,
+    from: Option<Cursor>,
+    group: &[Step],
+) -> Cursor {
     let prepare = |sql| store.connection.prepare_cached(sql).expect("valid");
     let mut insert = prepare(INSERT);
     let statements = effects.iter().map(|effect| &effect.statement);
@@ -216,7 +224,7 @@ fn raw_group(store: &Store, effects: &[Effect], from: Option<Cursor>, group: &[S
             ])
             .expect("inserted");
         for (statement, prepared) in &mut prepared {
-            declared::bind(prepared, statement, event).expect("bound");
+            declared::bind(prepared, statement, Given { event, values }).expect("bound");
             prepared.raw_execute().expect("done");
         }
         last = Some(*after);

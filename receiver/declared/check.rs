@@ -4,6 +4,7 @@
 //! [`Spec`] with no flaw left that can be seen before an event comes.
 
 mod handlers;
+mod parameters;
 mod queries;
 mod sandbox;
 mod tables;

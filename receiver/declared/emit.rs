@@ -8,7 +8,7 @@ use rusqlite::{Row, types::ValueRef};
 
 use super::{
     spec::{EMISSION_COLUMNS, Emission},
-    statement::{bound, refused},
+    statement::{Given, bound, refused},
 };
 use crate::{
     proto::{
@@ -27,10 +27,10 @@ use crate::{
 pub fn follow_ups<'t>(
     emission: &'t Emission,
     tables: &Tables<'t>,
-    event: &Event,
+    given: Given<'_>,
 ) -> Result<(), Fault> {
     let at = |fault: Fault| fault.at(&emission.query.place);
-    let mut prepared = bound(&emission.query, tables, event).map_err(|error| at(error.into()))?;
+    let mut prepared = bound(&emission.query, tables, given).map_err(|error| at(error.into()))?;
     let columns = Columns::of(&prepared);
     let mut rows = prepared.raw_query();
     let mut count = 0;
@@ -40,7 +40,7 @@ pub fn follow_ups<'t>(
             let said = format!("gives more than {MAX_FOLLOW_UPS} rows");
             return Err(at(refused("FOLLOW_UP", said)));
         }
-        let follow_up = follow_up(emission, &columns, row, event)
+        let follow_up = follow_up(emission, &columns, row, given.event)
             .map_err(|wrong| at(refused("FOLLOW_UP", wrong)))?;
         tables.emit(follow_up);
     }

@@ -13,7 +13,7 @@ use toml::de::DeTable;
 use self::fields::Fields;
 use super::{
     flaw::Flaws,
-    spec::{OnUnknownType, Requirement, TypePattern},
+    spec::{FieldKind, OnUnknownType, TypePattern},
     text::{Text, line_of},
 };
 use crate::{proto::wire, receiver::projection::Upgrade};
@@ -56,6 +56,19 @@ pub struct Handler {
     pub result: Option<Text>,
     /// What follows.
     pub emit: Vec<Emission>,
+}
+
+/// One of `require`.
+#[derive(Debug)]
+pub struct Requirement {
+    /// `on[1].require[0]`.
+    pub place: String,
+    /// A JSON pointer.
+    pub field: String,
+    /// What stands there; none: anything.
+    pub kind: Option<FieldKind>,
+    /// What statements know it by, without the colon.
+    pub name: Option<Text>,
 }
 
 /// One of `reject_unless`.
@@ -162,6 +175,12 @@ pub fn read(source: &str, flaws: &mut Flaws) -> Option<File> {
 /// What is said of a name, without the word that says it is one: the place does.
 fn without_field(message: &str) -> &str {
     message.strip_prefix("name: ").unwrap_or(message)
+}
+
+/// What a name of a parameter is made of.
+fn is_parameter(text: &str) -> bool {
+    let within = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    !text.is_empty() && text.chars().all(within)
 }
 
 fn read_header(header: &Fields<'_>, file: &mut File, flaws: &mut Flaws) {

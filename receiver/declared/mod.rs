@@ -19,9 +19,10 @@ pub mod statements;
 mod tests;
 pub mod text;
 pub mod tokens;
+pub mod values;
 
-pub use projection::Declared;
-pub use statement::bind;
+pub use projection::{Declared, Judged};
+pub use statement::{Given, bind};
 
 use self::{
     flaw::{Flaw, Flaws},

@@ -5,10 +5,10 @@ use serde_json::{Map, Number, Value};
 
 use super::{
     spec::Statement,
-    statement::{bound, refused},
+    statement::{Given, bound, refused},
 };
 use crate::{
-    proto::event::{Event, hex},
+    proto::event::hex,
     receiver::projection::{Fault, Tables},
 };
 
@@ -19,18 +19,18 @@ const FIRST_TOO_LARGE: f64 = 9_223_372_036_854_775_808.0;
 pub fn of<'t>(
     query: Option<&'t Statement>,
     tables: &Tables<'t>,
-    event: &Event,
+    given: Given<'_>,
 ) -> Result<Option<Value>, Fault> {
     let Some(query) = query else { return Ok(None) };
-    only_row(query, tables, event).map_err(|fault| fault.at(&query.place))
+    only_row(query, tables, given).map_err(|fault| fault.at(&query.place))
 }
 
 fn only_row<'t>(
     query: &'t Statement,
     tables: &Tables<'t>,
-    event: &Event,
+    given: Given<'_>,
 ) -> Result<Option<Value>, Fault> {
-    let mut prepared = bound(query, tables, event)?;
+    let mut prepared = bound(query, tables, given)?;
     let mut rows = prepared.raw_query();
     let Some(row) = rows.next()? else { return Ok(None) };
     let object = object(row)?;

@@ -58,7 +58,11 @@ fn requirement(required: &Requirement) -> Value {
         Some(FieldKind::List { min, max }) => json!(["list", min, max]),
         Some(FieldKind::Object) => json!(["object"]),
     };
-    json!({"field": required.field, "type": kind})
+    match &required.name {
+        // As it was spelled before there were names.
+        None => json!({"field": required.field, "type": kind}),
+        Some(name) => json!({"field": required.field, "type": kind, "as": name}),
+    }
 }
 
 fn rule(rule: &Rule) -> Value {
@@ -84,4 +88,22 @@ fn query(query: &DeclaredQuery) -> Value {
         "description": query.description,
         "page_by": query.page_by,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Databases hold the digest of the first spelling.
+    #[test]
+    fn a_name_is_spelled_only_where_there_is_one() {
+        let spelled = |name: Option<&str>| {
+            let (place, field) = ("on[0].require[0]".to_owned(), "/n".to_owned());
+            let kind = Some(FieldKind::Integer { min: 1, max: 9 });
+            let name = name.map(str::to_owned);
+            requirement(&Requirement { place, field, kind, name }).to_string()
+        };
+        assert_eq!(spelled(None), r#"{"field":"/n","type":["integer",1,9]}"#);
+        assert_eq!(spelled(Some("n")), r#"{"as":"n","field":"/n","type":["integer",1,9]}"#);
+    }
 }

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use super::{
     emit, object, parts, payload,
     spec::{Handler, OnUnknownType, Spec, TypePattern},
-    statement,
+    statement::{self, Given},
+    values::Values,
 };
 use crate::{
     proto::event::{Event, LOST_TYPE},
     receiver::projection::{
-        Applied, DeclaredQuery, Fault, Migration, Part, Projection, Tables, Upgrade, Why,
+        Applied, DeclaredQuery, Fault, Migration, Part, Projection, Tables, Upgrade,
     },
 };
 
@@ -24,6 +25,22 @@ pub struct Declared {
     exact: HashMap<String, usize>,
     /// By the beginnings of types, the longest first.
     prefixes: Vec<(String, usize)>,
+}
+
+/// What an event comes to by itself, before any table is asked: owned, so that it may be
+/// found out elsewhere than where the tables are.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// The place of the handler that takes it; none: no handler does, and none has to.
+    place: Option<usize>,
+    values: Values,
+}
+
+impl Judged {
+    /// Its fields that the handler has named.
+    pub fn values(&self) -> &Values {
+        &self.values
+    }
 }
 
 impl Declared {
@@ -68,6 +85,50 @@ impl Declared {
             prefixes.find(|(prefix, _)| takes(prefix)).map(|(_, place)| *place)
         })
     }
+
+    /// Judges an event by itself.
+    ///
+    /// # Errors
+    /// Its payload is not what the handler of its type requires, or there has to be a handler
+    /// and is none.
+    pub fn judge(&self, event: &Event) -> Result<Judged, Fault> {
+        let event_type = &event.intent.event_type;
+        let place = self.place(event_type);
+        let values = match place {
+            Some(place) => {
+                self.payloads[place].check(&self.spec.handlers[place].require, &event.intent)?
+            }
+            None if self.spec.on_unknown_type == OnUnknownType::Ignore
+                || event_type == LOST_TYPE =>
+            {
+                Values::default()
+            }
+            None => {
+                let said = format!("no handler takes events of type {event_type}");
+                return Err(statement::refused("UNKNOWN_TYPE", said));
+            }
+        };
+        Ok(Judged { place, values })
+    }
+
+    /// Makes the effect of an event, after it has judged it.
+    ///
+    /// # Errors
+    /// What a statement says, or comes to.
+    pub fn carry_out<'t>(
+        &'t self,
+        tables: &Tables<'t>,
+        event: &Event,
+        judged: &Judged,
+    ) -> Result<Applied, Fault> {
+        match judged.place {
+            Some(place) => {
+                let given = Given { event, values: &judged.values };
+                handle(&self.spec.handlers[place], tables, given)
+            }
+            None => Ok(Applied::Ignored),
+        }
+    }
 }
 
 impl Projection for Declared {
@@ -84,25 +145,8 @@ impl Projection for Declared {
     }
 
     fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
-        let event_type = &event.intent.event_type;
-        match self.place(event_type) {
-            Some(place) => {
-                let handler = &self.spec.handlers[place];
-                self.payloads[place].check(&handler.require, &event.intent)?;
-                handle(handler, tables, event)
-            }
-            None => match self.spec.on_unknown_type {
-                OnUnknownType::Ignore => Ok(Applied::Ignored),
-                OnUnknownType::Halt if event_type == LOST_TYPE => Ok(Applied::Ignored),
-                OnUnknownType::Halt => Err(Fault {
-                    place: None,
-                    why: Why::Refused {
-                        class: "UNKNOWN_TYPE",
-                        said: format!("no handler takes events of type {event_type}"),
-                    },
-                }),
-            },
-        }
+        let judged = self.judge(event)?;
+        self.carry_out(tables, event, &judged)
     }
 
     fn queries(&self) -> &[DeclaredQuery] {
@@ -128,20 +172,24 @@ impl Projection for Declared {
 
 /// One event through its handler: rules before anything is written, then the statements,
 /// then what they have come to.
-fn handle<'t>(handler: &'t Handler, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
+fn handle<'t>(
+    handler: &'t Handler,
+    tables: &Tables<'t>,
+    given: Given<'_>,
+) -> Result<Applied, Fault> {
     for rule in &handler.reject_unless {
-        if !statement::gives_a_row(&rule.row, tables, event)? {
+        if !statement::gives_a_row(&rule.row, tables, given)? {
             let reason = rule.reason.clone().into();
-            let result = object::of(rule.result.as_ref(), tables, event)?;
+            let result = object::of(rule.result.as_ref(), tables, given)?;
             return Ok(Applied::Rejected { reason, result });
         }
     }
     for effect in &handler.sql {
-        statement::run(effect, tables, event)?;
+        statement::run(effect, tables, given)?;
     }
-    let result = object::of(handler.result.as_ref(), tables, event)?;
+    let result = object::of(handler.result.as_ref(), tables, given)?;
     for emission in &handler.emit {
-        emit::follow_ups(emission, tables, event)?;
+        emit::follow_ups(emission, tables, given)?;
     }
     Ok(Applied::Done(result))
 }

@@ -273,7 +273,7 @@ fn parameter(token: &Token<'_>, context: Context) -> Option<String> {
 }
 
 /// What the statements of a handler see of an event, for people.
-pub fn known_parameters() -> String {
+fn known_parameters() -> String {
     listed(Parameter::ALL.iter().map(|(name, _)| *name))
 }
 

@@ -72,6 +72,9 @@ pub struct Requirement {
     pub field: String,
     /// What stands there; none: anything, also null.
     pub kind: Option<FieldKind>,
+    /// The parameter, without the colon, by which the handler's statements are given what
+    /// stands there. Only what has one of the kinds that [`FieldKind::is_value`] says.
+    pub name: Option<String>,
 }
 
 /// What stands at a JSON pointer.
@@ -109,6 +112,13 @@ pub enum FieldKind {
     },
     /// An object.
     Object,
+}
+
+impl FieldKind {
+    /// Whether it is one value, so that SQL can be given it.
+    pub fn is_value(&self) -> bool {
+        !matches!(self, FieldKind::List { .. } | FieldKind::Object)
+    }
 }
 
 /// A business rule.
@@ -184,10 +194,13 @@ pub enum Parameter {
     Fingerprint,
     /// `:attributes`, a JSON object.
     Attributes,
+    /// A field of the payload that the handler's requirements have named: the one so many
+    /// places from the first that has a name.
+    Field(usize),
 }
 
 impl Parameter {
-    /// Each with its name, colon included.
+    /// Each that every event has, with its name, colon included.
     pub const ALL: [(&str, Parameter); 11] = [
         (":data", Parameter::Data),
         (":raw", Parameter::Raw),
@@ -202,7 +215,7 @@ impl Parameter {
         (":attributes", Parameter::Attributes),
     ];
 
-    /// The parameter of a name, colon included.
+    /// The parameter of a name, colon included, that every event has.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, parameter)| *parameter)
     }

@@ -2,7 +2,10 @@
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
-use super::spec::{Effect, Parameter, Statement};
+use super::{
+    spec::{Effect, Parameter, Statement},
+    values::Values,
+};
 use crate::{
     proto::event::{DataKind, Event, Time},
     receiver::{
@@ -11,21 +14,30 @@ use crate::{
     },
 };
 
+/// What the statements of a handler are given.
+#[derive(Debug, Clone, Copy)]
+pub struct Given<'e> {
+    /// The event.
+    pub event: &'e Event,
+    /// Those of its fields that the handler has named.
+    pub values: &'e Values,
+}
+
 /// Whether a query gives at least one row.
 pub fn gives_a_row<'t>(
     query: &'t Statement,
     tables: &Tables<'t>,
-    event: &Event,
+    given: Given<'_>,
 ) -> Result<bool, Fault> {
-    let ask = || Ok(bound(query, tables, event)?.raw_query().next()?.is_some());
+    let ask = || Ok(bound(query, tables, given)?.raw_query().next()?.is_some());
     ask().map_err(|error: rusqlite::Error| Fault::from(error).at(&query.place))
 }
 
 /// Runs a statement that writes, and counts the rows that it itself has changed: those of
 /// triggers and of foreign keys are not its own.
-pub fn run<'t>(effect: &'t Effect, tables: &Tables<'t>, event: &Event) -> Result<(), Fault> {
+pub fn run<'t>(effect: &'t Effect, tables: &Tables<'t>, given: Given<'_>) -> Result<(), Fault> {
     let Effect { statement, expect_rows } = effect;
-    let changed = changed(statement, tables, event)
+    let changed = changed(statement, tables, given)
         .map_err(|error| Fault::from(error).at(&statement.place))?;
     match expect_rows {
         Some(expected) if changed != *expected => {
@@ -39,9 +51,9 @@ pub fn run<'t>(effect: &'t Effect, tables: &Tables<'t>, event: &Event) -> Result
 fn changed<'t>(
     statement: &'t Statement,
     tables: &Tables<'t>,
-    event: &Event,
+    given: Given<'_>,
 ) -> rusqlite::Result<u64> {
-    let mut prepared = bound(statement, tables, event)?;
+    let mut prepared = bound(statement, tables, given)?;
     if prepared.column_count() == 0 {
         return Ok(prepared.raw_execute()? as u64);
     }
@@ -61,10 +73,10 @@ pub fn refused(class: &'static str, said: String) -> Fault {
 pub fn bound<'s, 't>(
     statement: &'t Statement,
     tables: &'s Tables<'t>,
-    event: &Event,
+    given: Given<'_>,
 ) -> rusqlite::Result<tables::Statement<'s, 't>> {
     let mut prepared = tables.statement(&statement.text)?;
-    bind(&mut prepared, statement, event)?;
+    bind(&mut prepared, statement, given)?;
     Ok(prepared)
 }
 
@@ -75,17 +87,17 @@ pub fn bound<'s, 't>(
 pub fn bind(
     prepared: &mut rusqlite::Statement<'_>,
     statement: &Statement,
-    event: &Event,
+    given: Given<'_>,
 ) -> rusqlite::Result<()> {
     let mut parameters = statement.parameters.iter();
-    parameters.try_for_each(|&(index, parameter)| bind_one(prepared, index, parameter, event))
+    parameters.try_for_each(|&(index, parameter)| bind_one(prepared, index, parameter, given))
 }
 
 fn bind_one(
     statement: &mut rusqlite::Statement<'_>,
     index: usize,
     parameter: Parameter,
-    event: &Event,
+    Given { event, values }: Given<'_>,
 ) -> rusqlite::Result<()> {
     let intent = &event.intent;
     match parameter {
@@ -111,6 +123,7 @@ fn bind_one(
             let text = serde_json::Value::Object(object).to_string();
             statement.raw_bind_parameter(index, text)
         }
+        Parameter::Field(place) => statement.raw_bind_parameter(index, values.get(place)),
     }
 }
 

@@ -10,6 +10,7 @@ use super::{
         Effect, Emission, FieldKind, Handler, OnUnknownType, Parameter, Requirement, Rule, Spec,
         Statement, TypePattern,
     },
+    values::Value,
 };
 use crate::{
     proto::event::{DataKind, Event, Time},
@@ -324,6 +325,7 @@ fn what_is_required_comes_first() {
             place: "on[0].require[0]".to_owned(),
             field: "/n".to_owned(),
             kind: Some(FieldKind::Integer { min: 1, max: 9 }),
+            name: None,
         }],
         ..handler(
             tables,
@@ -335,6 +337,64 @@ fn what_is_required_comes_first() {
     assert_eq!(fault.to_string(), "/n: is 10, an integer from 1 to 9 was expected");
     bench.json(r#"{"n":9}"#).expect("within");
     assert_eq!(bench.one::<i64>("SELECT number FROM seen"), 9);
+}
+
+#[test]
+fn a_required_field_is_given_by_its_name() {
+    let text = format!(
+        r#"
+        projection = {{ name = "test", version = 1 }}
+        migration = [{{ sql = """{TABLES}""" }}]
+        [[on]]
+        type = "*"
+        require = [
+            {{ field = "/much", type = "number", as = "much" }},
+            {{ field = "/left" }},
+            {{ field = "/to/0/name", type = "text", as = "_2" }},
+            {{ field = "/sure", type = "boolean", as = "sure" }},
+        ]
+        reject_unless = [
+            {{ row = "SELECT 1 WHERE :much < 3", reason = "much", result = "SELECT :much AS much" }},
+        ]
+        sql = "INSERT INTO seen (key, number, text) VALUES (:key, :sure, :_2)"
+        result = "SELECT :_2 AS name, typeof(:much) AS kind, :data ->> 'left' AS left"
+        emit = [{{ name = "e", type = "t", query = "SELECT :_2 AS subject, json_object('a', :much) AS data" }}]
+        "#
+    );
+    let bench = Bench::new(|_| super::read("test", &text).expect("no flaws").handlers.remove(0));
+    let json = r#"{"left": 1, "sure": true, "much": 3.5, "to": [{"name": "n"}]}"#;
+    let (reason, result) = ("much".into(), Some(json!({"much": 3.5})));
+    assert_eq!(bench.json(json).expect("judged"), Applied::Rejected { reason, result });
+    let tables = Tables::of(&bench.tables);
+    let seen = event(7, "k", "t", "s", &json.replace("3.5", "2").replace("\"n\"", "\"\\u00fc\""));
+    let applied = bench.declared.apply(&tables, &seen).expect("applied");
+    assert_eq!(applied, done(json!({"name": "ü", "kind": "integer", "left": 1})));
+    let [followed] = &tables.take_emitted()[..] else { panic!("one event") };
+    assert_eq!((&*followed.subject, &followed.data[..]), ("ü", &br#"{"a":2}"#[..]));
+    assert_eq!(bench.one::<String>("SELECT number || text FROM seen"), "1ü");
+}
+
+/// So the apply thread need not do it, and whoever does needs no tables.
+#[test]
+fn an_event_is_judged_apart_from_its_effect() {
+    fn is_sent<T: Send + 'static>(_: &T) {}
+    let bench = Bench::new(|_| {
+        let text = include_str!("../../projections/warehouse/projection.toml");
+        super::read("warehouse", text).expect("no flaws").handlers.remove(0)
+    });
+    let adjusted = |json| event(0, "k", "stock.adjusted", "camera", json);
+    let judged = bench.declared.judge(&adjusted(r#"{"delta":3}"#)).expect("as required");
+    is_sent(&judged);
+    assert_eq!(judged.values().get(0), Some(&Value::Integer(3)));
+    let fault = bench.declared.judge(&adjusted(r#"{"delta":1001}"#)).expect_err("too many");
+    assert_eq!(at(&fault), ("PAYLOAD", "on[0].require[0]"));
+    let judged = bench.declared.judge(&event(0, "k", "stock.counted", "camera", "{}"));
+    let applied = bench.declared.carry_out(
+        &Tables::of(&bench.tables),
+        &event(0, "k", "stock.counted", "camera", "{}"),
+        &judged.expect("nobody's"),
+    );
+    assert_eq!(applied.expect("nothing is done"), Applied::Ignored);
 }
 
 /// What stands in a forked log for an event that is lost is taken by whom names it, and

@@ -16,7 +16,7 @@ use counterfoil::{
         outcome::Outcome,
     },
     receiver::{
-        declared::{self, spec::Effect},
+        declared::{self, Given, spec::Effect, values::Values},
         projections,
         store::{
             self, Store,
@@ -54,7 +54,9 @@ pub fn applied(events: u64) -> Result<(u64, Duration), Failure> {
     let Some(handler) = inventory.handler(&first.intent.event_type) else {
         return Err(failed("inventory does not take what is published".to_owned()));
     };
-    let elapsed = fill(&mut store, &handler.sql, events, &payload)
+    // All payloads are the same.
+    let judged = inventory.judge(&first).map_err(|fault| failed(fault.to_string()))?;
+    let elapsed = fill(&mut store, (&handler.sql, judged.values()), events, &payload)
         .map_err(|error| failed(error.to_string()))?;
     let count: i64 = store
         .connection
@@ -72,7 +74,7 @@ pub fn applied(events: u64) -> Result<(u64, Duration), Failure> {
 
 fn fill(
     store: &mut Store,
-    effects: &[Effect],
+    effects: (&[Effect], &Values),
     events: u64,
     payload: &Bytes,
 ) -> rusqlite::Result<Duration> {
@@ -95,7 +97,7 @@ fn fill(
 
 fn commit(
     store: &Store,
-    effects: &[Effect],
+    (effects, values): (&[Effect], &Values),
     group: &[Event],
     last: Option<&Cursor>,
     next: &Cursor,
@@ -113,7 +115,7 @@ fn commit(
             let Event { sequence, intent: Intent { key, fingerprint, .. }, .. } = event;
             insert.execute(params![LOG, sequence, key, fingerprint, outcome, None::<&str>, 0])?;
             for (statement, prepared) in &mut prepared {
-                declared::bind(prepared, statement, event)?;
+                declared::bind(prepared, statement, Given { event, values })?;
                 prepared.raw_execute()?;
             }
         }

@@ -2,46 +2,60 @@
 
 use super::{
     only,
+    parameters::Names,
     sandbox::{Prepared, Sandbox},
 };
 use crate::receiver::declared::{
     file::{self, ExpectRows, Rows},
     flaw::{Flaws, listed, meant},
-    rules::{Context, known_parameters},
-    spec::{EMISSION_COLUMNS, Effect, Emission, Handler, Parameter, Rule, Statement},
+    rules::Context,
+    spec::{EMISSION_COLUMNS, Effect, Emission, Handler, Requirement, Rule, Statement},
     statements::{Piece, statements},
     text::Text,
     tokens::Kind,
 };
 
+/// What the statements of a handler are prepared with.
+struct Scope<'s> {
+    sandbox: &'s Sandbox,
+    names: Names,
+}
+
 pub(super) fn check(sandbox: &Sandbox, on: file::Handler, flaws: &mut Flaws) -> Handler {
+    let scope = &Scope { sandbox, names: Names::of(&on, flaws) };
     let rules = on.reject_unless.into_iter().map(|rule| Rule {
-        row: asked(sandbox, rule.row.as_ref(), &format!("{}.row", rule.place), flaws).0,
+        row: asked(scope, rule.row.as_ref(), &format!("{}.row", rule.place), flaws).0,
         result: rule
             .result
             .as_ref()
-            .map(|text| result(sandbox, text, &format!("{}.result", rule.place), flaws)),
+            .map(|text| result(scope, text, &format!("{}.result", rule.place), flaws)),
         reason: rule.reason,
     });
     let reject_unless = rules.collect();
-    let sql = effects(sandbox, &on.place, &on.sql, on.expect_rows.as_ref(), flaws);
+    let sql = effects(scope, &on.place, &on.sql, on.expect_rows.as_ref(), flaws);
+    let require = on.require.into_iter().map(|required| Requirement {
+        place: required.place,
+        field: required.field,
+        kind: required.kind,
+        name: required.name.map(|name| name.text),
+    });
     Handler {
         types: on.types.into_iter().map(|(pattern, _)| pattern).collect(),
-        require: on.require,
+        require: require.collect(),
         reject_unless,
         sql,
         result: on
             .result
             .as_ref()
-            .map(|text| result(sandbox, text, &format!("{}.result", on.place), flaws)),
-        emit: on.emit.into_iter().map(|emit| emission(sandbox, emit, flaws)).collect(),
+            .map(|text| result(scope, text, &format!("{}.result", on.place), flaws)),
+        emit: on.emit.into_iter().map(|emit| emission(scope, emit, flaws)).collect(),
         place: on.place,
     }
 }
 
 /// The statements that write.
 fn effects(
-    sandbox: &Sandbox,
+    scope: &Scope<'_>,
     on: &str,
     texts: &[Text],
     expect: Option<&ExpectRows>,
@@ -59,7 +73,7 @@ fn effects(
         }
         for piece in pieces {
             let place = format!("{on}.sql[{}]", found.len());
-            let prepared = sandbox.prepare((text, &piece), Context::Effect, &place, flaws);
+            let prepared = scope.sandbox.prepare((text, &piece), Context::Effect, &place, flaws);
             if prepared.as_ref().is_some_and(|prepared| prepared.statement.readonly()) {
                 flaws.add(
                     text.line_at(piece.at),
@@ -69,7 +83,7 @@ fn effects(
                 );
             }
             found.push(Effect {
-                statement: statement((text, &piece), prepared.as_ref(), &place, flaws),
+                statement: statement(scope, (text, &piece), prepared.as_ref(), &place, flaws),
                 expect_rows: None,
             });
         }
@@ -105,46 +119,21 @@ fn expect_rows(on: &str, line: usize, rows: &Rows, effects: &mut [Effect], flaws
 
 /// A statement and what it is given.
 fn statement(
-    (text, piece): (&Text, &Piece<'_>),
+    scope: &Scope<'_>,
+    written: (&Text, &Piece<'_>),
     prepared: Option<&Prepared<'_>>,
     place: &str,
     flaws: &mut Flaws,
 ) -> Statement {
-    let mut parameters = Vec::new();
-    let statement = prepared.map(|prepared| &prepared.statement);
-    for index in 1..=statement.map_or(0, |statement| statement.parameter_count()) {
-        // One without a name, or with another mark before it, is told by its words.
-        let Some(name) = statement.and_then(|statement| statement.parameter_name(index)) else {
-            continue;
-        };
-        match Parameter::named(name) {
-            Some(parameter) => parameters.push((index, parameter)),
-            None if name.starts_with(':') => {
-                let near = meant(name, Parameter::ALL.iter().map(|(known, _)| *known));
-                let field = &name[1..];
-                let message = format!(
-                    "{name} is not known here; there are: {}{near}; a field of the payload is \
-                     :data ->> '{field}'",
-                    known_parameters()
-                );
-                flaws.add(line_of(text, piece, name), place, message);
-            }
-            None => {}
-        }
-    }
-    Statement { place: place.to_owned(), text: piece.text.to_owned(), parameters }
-}
-
-/// Where a parameter stands first.
-pub(super) fn line_of(text: &Text, piece: &Piece<'_>, parameter: &str) -> usize {
-    let mut tokens = piece.tokens.iter();
-    let token = tokens.find(|token| token.kind == Kind::Parameter && token.text == parameter);
-    text.line_at(piece.at + token.map_or(0, |token| token.at))
+    let parameters = prepared
+        .map(|prepared| scope.names.of_statement(written, prepared, place, flaws))
+        .unwrap_or_default();
+    Statement { place: place.to_owned(), text: written.1.text.to_owned(), parameters }
 }
 
 /// A query of a handler, and its columns.
 fn asked(
-    sandbox: &Sandbox,
+    scope: &Scope<'_>,
     text: Option<&Text>,
     place: &str,
     flaws: &mut Flaws,
@@ -153,7 +142,7 @@ fn asked(
         || Statement { place: place.to_owned(), text: String::new(), parameters: Vec::new() };
     let Some(text) = text else { return (none(), None) };
     let Some(piece) = only(text, place, flaws) else { return (none(), None) };
-    let prepared = sandbox.prepare((text, &piece), Context::Asked, place, flaws);
+    let prepared = scope.sandbox.prepare((text, &piece), Context::Asked, place, flaws);
     let columns = prepared.as_ref().and_then(|prepared| {
         let reads = prepared.statement.readonly() && prepared.statement.column_count() > 0;
         if !reads {
@@ -162,7 +151,7 @@ fn asked(
         }
         reads.then(|| names(prepared))
     });
-    (statement((text, &piece), prepared.as_ref(), place, flaws), columns)
+    (statement(scope, (text, &piece), prepared.as_ref(), place, flaws), columns)
 }
 
 fn names(prepared: &Prepared<'_>) -> Vec<String> {
@@ -170,8 +159,8 @@ fn names(prepared: &Prepared<'_>) -> Vec<String> {
 }
 
 /// A query whose row becomes the ledger's result.
-fn result(sandbox: &Sandbox, text: &Text, place: &str, flaws: &mut Flaws) -> Statement {
-    let (statement, columns) = asked(sandbox, Some(text), place, flaws);
+fn result(scope: &Scope<'_>, text: &Text, place: &str, flaws: &mut Flaws) -> Statement {
+    let (statement, columns) = asked(scope, Some(text), place, flaws);
     named_columns(text, place, columns.as_deref().unwrap_or_default(), flaws);
     statement
 }
@@ -204,9 +193,9 @@ fn is_word(text: &str) -> bool {
 }
 
 /// A query whose rows are events.
-fn emission(sandbox: &Sandbox, emit: file::Emission, flaws: &mut Flaws) -> Emission {
+fn emission(scope: &Scope<'_>, emit: file::Emission, flaws: &mut Flaws) -> Emission {
     let place = format!("{}.query", emit.place);
-    let (query, columns) = asked(sandbox, emit.query.as_ref(), &place, flaws);
+    let (query, columns) = asked(scope, emit.query.as_ref(), &place, flaws);
     if let (Some(columns), Some(text)) = (columns, &emit.query) {
         let line = text.line_at(statements(&text.text).first().map_or(0, |one| one.at));
         for (n, column) in columns.iter().enumerate() {

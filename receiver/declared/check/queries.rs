@@ -1,10 +1,6 @@
 //! `[[query]]`: one statement that reads, with the parameters that it says.
 
-use super::{
-    handlers::{line_of, named_columns},
-    only,
-    sandbox::Sandbox,
-};
+use super::{handlers::named_columns, only, parameters::line_of, sandbox::Sandbox};
 use crate::receiver::{
     declared::{
         file::Query,

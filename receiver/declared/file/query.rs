@@ -1,6 +1,6 @@
 //! `[[query]]`: what callers may ask.
 
-use super::{Query, fields::Fields, without_field};
+use super::{Query, fields::Fields, is_parameter, without_field};
 use crate::{
     proto::wire,
     receiver::declared::{flaw::Flaws, text::Text},
@@ -79,9 +79,4 @@ fn parameters(fields: &Fields<'_>, flaws: &mut Flaws) -> Vec<Text> {
 fn is_reserved(text: &str) -> bool {
     let prefix = "counterfoil_";
     text.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
-}
-
-fn is_parameter(text: &str) -> bool {
-    let within = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-    !text.is_empty() && text.chars().all(within)
 }

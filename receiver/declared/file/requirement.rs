@@ -1,9 +1,10 @@
 //! `require`: what a payload has to have.
 
-use super::fields::Fields;
+use super::{Requirement, fields::Fields, is_parameter};
 use crate::receiver::declared::{
     flaw::{Flaws, listed},
-    spec::{FieldKind, Requirement},
+    spec::{FieldKind, Parameter},
+    text::Text,
 };
 
 const KINDS: [&str; 6] = ["integer", "number", "text", "boolean", "list", "object"];
@@ -11,10 +12,20 @@ const KINDS: [&str; 6] = ["integer", "number", "text", "boolean", "list", "objec
 pub(super) fn read(requirements: &[Fields<'_>], flaws: &mut Flaws) -> Vec<Requirement> {
     let mut read: Vec<Requirement> = Vec::new();
     for fields in requirements {
-        let requirement = one(fields, flaws);
+        let mut requirement = one(fields, flaws);
         if read.iter().any(|other| other.field == requirement.field) && fields.has("field") {
             let message = format!("{:?} is required above already", requirement.field);
             flaws.add(fields.line_of("field"), fields.at("field"), message);
+        }
+        let same = |other: &&Requirement| {
+            let name = |of: &Requirement| of.name.as_ref().map(|name| name.text.clone());
+            name(other).is_some() && name(other) == name(&requirement)
+        };
+        if let (Some(other), Some(name)) = (read.iter().find(same), &requirement.name) {
+            let message =
+                format!("is {:?}, the name of {} already; take another", name.text, other.place);
+            flaws.add(name.line_at(0), fields.at("as"), message);
+            requirement.name = None;
         }
         read.push(requirement);
     }
@@ -22,18 +33,55 @@ pub(super) fn read(requirements: &[Fields<'_>], flaws: &mut Flaws) -> Vec<Requir
 }
 
 fn one(fields: &Fields<'_>, flaws: &mut Flaws) -> Requirement {
-    fields.only(&["field", "type", "min", "max"], flaws);
+    fields.only(&["field", "type", "min", "max", "as"], flaws);
     let field = fields.needed("field", "a JSON pointer such as \"/delta\"", flaws);
     if let Some(field) = &field
         && let Some(wrong) = wrong_pointer(&field.text)
     {
         flaws.add(field.line_at(0), fields.at("field"), wrong);
     }
+    let kind = kind(fields, flaws);
     Requirement {
         place: fields.place().to_owned(),
         field: field.unwrap_or_default().text,
-        kind: kind(fields, flaws),
+        name: name(fields, kind.as_ref(), flaws),
+        kind,
     }
+}
+
+/// `as`, where it is written rightly, or nearly so.
+fn name(fields: &Fields<'_>, kind: Option<&FieldKind>, flaws: &mut Flaws) -> Option<Text> {
+    let mut name = fields.text("as", flaws)?;
+    let (line, place) = (name.line_at(0), fields.at("as"));
+    let mut add = |message: String| flaws.add(line, place.as_str(), message);
+    match kind {
+        None if fields.has("type") => {}
+        None => {
+            add("stands where there is no type, so it is not known what a statement is given; \
+                 write type = \"integer\", \"number\", \"text\" or \"boolean\" beside it"
+                .to_owned())
+        }
+        Some(kind) if kind.is_value() => {}
+        Some(_) => {
+            add("has no meaning for a list or an object, since SQL has no such value; leave it \
+                 out, and take what stands within from :data"
+                .to_owned())
+        }
+    }
+    if let Some(bare) = name.text.strip_prefix(':') {
+        add(format!("is \":{bare}\"; write it here without the colon: {bare:?}"));
+        name.text = bare.to_owned();
+    }
+    let written = name.text.as_str();
+    if !is_parameter(written) || written.starts_with(|first: char| first.is_ascii_digit()) {
+        add(format!("is {written:?}; letters, digits and '_' were expected, no digit first"));
+        return None;
+    }
+    if Parameter::named(&format!(":{written}")).is_some() {
+        add(format!("is {written:?}, but :{written} is the event's own; take another name"));
+        return None;
+    }
+    Some(name)
 }
 
 /// Why a text is no JSON pointer (RFC 6901).

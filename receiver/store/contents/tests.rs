@@ -6,6 +6,7 @@ use super::*;
 use crate::receiver::{
     inventory::Inventory,
     projection::Upgrade,
+    projections,
     store::{self, Store, staged},
     testing::Steps,
 };
@@ -20,6 +21,10 @@ const LATER: [&str; 3] = [
     "ALTER TABLE item RENAME TO article; CREATE TABLE item (name TEXT) STRICT;
      UPDATE article SET number = number + 1;",
 ];
+
+/// Leaves what a database of before says of its projection: name and version.
+const FORGET: &str = "DELETE FROM counterfoil_meta WHERE name IN
+                      ('projection_parts', 'projection_migrations', 'projection_source')";
 
 fn directory() -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("temporary directory");
@@ -128,14 +133,40 @@ fn what_is_changed_needs_a_higher_version() {
     assert!(matches!(open(&db, &rebuilt), Err(OpenError::Earlier(_))));
 }
 
+/// What the program brings along has had other content: in Rust, and in a file whose
+/// statements took fields out of the payload themselves.
+#[test]
+fn inventory_goes_on_with_what_was_filled_before() {
+    let first = include_str!("../../../projections/inventory/projection.toml")
+        .replace("version = 2", "version = 1")
+        .replace(", as = \"delta\"", "")
+        .replace(":delta", "(:data ->> 'delta')");
+    let first = projections::of_source(&first).expect("no flaws");
+    let now = projections::inventory();
+    let fillers: [(&dyn Projection, &str); 2] = [(&Inventory, FORGET), (first.as_ref(), "")];
+    for (filler, forget) in fillers {
+        let (_directory, db) = directory();
+        let store = open(&db, filler).expect("made");
+        let fill = "INSERT INTO stock VALUES ('camera', 7, 2); UPDATE total SET total = 7;";
+        store.connection.execute_batch(&format!("{fill} {forget}")).expect("filled");
+        drop(store);
+        let store = open(&db, &now).expect("taken over");
+        let contents = Contents::read(&store.connection).expect("noted");
+        assert_eq!((contents.version, contents.migrations), (2, 1));
+        assert_eq!(contents.parts, Some(fit::digests(&now.parts())));
+        let kept = "SELECT item || available || version || total FROM stock, total";
+        let kept: String =
+            store.connection.query_row(kept, [], |row| row.get(0)).expect("its rows");
+        assert_eq!(kept, "camera727");
+    }
+}
+
 /// One that says no more than name and version takes the parts over, if its tables fit.
 #[test]
 fn a_database_of_before_takes_over_what_fits() {
-    let forget = "DELETE FROM counterfoil_meta WHERE name IN
-                  ('projection_parts', 'projection_migrations', 'projection_source')";
     let (_directory, db) = directory();
     let store = open(&db, &Inventory).expect("made");
-    store.connection.execute_batch(forget).expect("as before");
+    store.connection.execute_batch(FORGET).expect("as before");
     drop(store);
     let store = open(&db, &Inventory).expect("taken over");
     let contents = Contents::read(&store.connection).expect("noted");
@@ -143,7 +174,7 @@ fn a_database_of_before_takes_over_what_fits() {
 
     let (_directory, db) = directory();
     let store = open(&db, &Steps::new(1, &[FIRST])).expect("made");
-    store.connection.execute_batch(forget).expect("as before");
+    store.connection.execute_batch(FORGET).expect("as before");
     drop(store);
     let said = refusal(&db, &Steps::new(1, &["CREATE TABLE other (a TEXT) STRICT"]));
     assert!(said.contains("its tables are not those"), "{said}");

@@ -264,6 +264,12 @@ async fn each_kind_of_damage_is_found_and_named() {
     equal(&url, &db);
 }
 
+fn projection_version(db: &Path) -> i64 {
+    let version = "SELECT value FROM counterfoil_meta WHERE name = 'projection_version'";
+    let text = ledger::open(db).query_row(version, [], |row| row.get::<_, String>(0));
+    text.expect("noted").parse().expect("a number")
+}
+
 /// Uploads a copy of a database as it is now, as one at this cursor.
 async fn stores_snapshot(publisher: &Publisher, db: &Path, cursor: &Cursor) {
     let copy = db.with_extension("copy");
@@ -275,7 +281,7 @@ async fn stores_snapshot(publisher: &Publisher, db: &Path, cursor: &Cursor) {
     let snapshot = Snapshot {
         cursor: Some(cursor.clone()),
         projection: "inventory".into(),
-        projection_version: Some(1),
+        projection_version: Some(projection_version(db)),
         schema_digest: Bytes::from_static(&[1; 32]),
         size_bytes: Some(bytes.len() as i64),
         sha256: Bytes::copy_from_slice(&Sha256::digest(&bytes)),

@@ -160,7 +160,7 @@ async fn those_of_another_kind_and_liars_are_passed_over() {
     let first = fake.has_snapshot_at(5).await;
     fake.drops(&history, 20);
     let lying = Snapshot { cursor: Some(history.cursor(39)), ..first };
-    fake.shelf.adds(Snapshot { projection_version: Some(2), ..lying.clone() });
+    fake.shelf.adds(Snapshot { projection_version: Some(1), ..lying.clone() });
     fake.shelf.adds(Snapshot { schema_digest: vec![1; 32].into(), ..lying.clone() });
     fake.shelf.adds(Snapshot { projection: "orders".into(), ..lying.clone() });
     fake.shelf.adds(lying);
