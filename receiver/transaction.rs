@@ -157,14 +157,18 @@ fn apply_all(
 ) -> Result<Committed, Failed> {
     let mut group = Group::of(store, transaction, projection).map_err(Failed::Store)?;
     let mut last = from.map_or(-1, |cursor| cursor.sequence);
-    for (at, step) in steps.iter().enumerate() {
-        group.apply(last, step.event()).map_err(|why| failed(at, why))?;
-        // Never back: a step may turn out to have been committed before.
-        if let Step::Next { event, after } = step
-            && after.sequence > last
-        {
-            last = after.sequence;
-            group.moves_to(*after, event);
+    for (first, block) in (0..).step_by(ledger::BLOCK).zip(steps.chunks(ledger::BLOCK)) {
+        let claimed = group.claim(last, block);
+        let claimed = claimed.map_err(|error| failed(first, EventFault::Statement(error)))?;
+        for (at, step) in (first..).zip(block) {
+            group.apply(last, step.event(), at < first + claimed).map_err(|why| failed(at, why))?;
+            // Never back: a step may turn out to have been committed before.
+            if let Step::Next { event, after } = step
+                && after.sequence > last
+            {
+                last = after.sequence;
+                group.moves_to(*after, event);
+            }
         }
     }
     Ok(group.committed)
@@ -232,14 +236,25 @@ impl<'c> Group<'c> {
         self.now_ms
     }
 
-    /// One event, after `last`. One that had been done before changes nothing.
-    fn apply(&mut self, last: i64, event: &Event) -> Result<(), EventFault> {
+    /// The rows of events after `last`, many at once: of how many from the first one on. The
+    /// others are to be claimed in their turn, if they need to be.
+    fn claim(&mut self, last: i64, block: &[Step]) -> rusqlite::Result<usize> {
+        let next = |step: &Step| matches!(step, Step::Next { event, .. } if event.sequence > last);
+        if !block.iter().all(next) {
+            return Ok(0);
+        }
+        self.rows.claim_block(block.iter().map(Step::event))
+    }
+
+    /// One event, after `last`. One that had been done before changes nothing. `claimed`: its
+    /// row is there.
+    fn apply(&mut self, last: i64, event: &Event, claimed: bool) -> Result<(), EventFault> {
         let mut known = Known::default();
         if event.sequence <= last {
             let row = ledger::by_sequence(&self.tables, &self.store.log, event.sequence);
             known.by_sequence = row.map_err(EventFault::Statement)?.map(|row| row.fingerprint);
             known.ledger_from = baseline::from(&self.tables).map_err(EventFault::Statement)?;
-        } else {
+        } else if !claimed {
             known.by_key = self.rows.claim(event).map_err(EventFault::Statement)?;
         }
         match decide(last, event.sequence, &event.intent.fingerprint, &known) {
@@ -437,103 +452,4 @@ impl EventFault {
 }
 
 #[cfg(test)]
-mod tests {
-    use rusqlite::ffi;
-
-    use super::*;
-    use crate::receiver::{
-        decide::place,
-        inventory::Inventory,
-        projection::{DeclaredQuery, Migration},
-        store,
-        testing::{adjustments, cursor_after},
-    };
-
-    /// Gives each event a row, the second one the last number that there is.
-    struct Numbering([Migration; 1]);
-
-    impl Projection for Numbering {
-        fn name(&self) -> &str {
-            "numbering"
-        }
-
-        fn version(&self) -> i64 {
-            1
-        }
-
-        fn migrations(&self) -> &[Migration] {
-            &self.0
-        }
-
-        fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
-            if event.sequence == 1 {
-                tables.execute("INSERT INTO row (id) VALUES (?1)", [i64::MAX])?;
-            }
-            tables.execute("INSERT INTO row DEFAULT VALUES", [])?;
-            Ok(Applied::Done(None))
-        }
-
-        fn queries(&self) -> &[DeclaredQuery] {
-            &[]
-        }
-    }
-
-    /// A table with AUTOINCREMENT then takes no more, and SQLite's word for it is the one for
-    /// a full disk, for which one would wait without an end.
-    #[test]
-    fn the_last_number_of_a_row_is_the_events_fault() {
-        for id in ["INTEGER PRIMARY KEY AUTOINCREMENT", "INTEGER PRIMARY KEY"] {
-            let sql = format!("CREATE TABLE row (id {id}) STRICT");
-            let numbering = Numbering([Migration { sql: sql.into() }]);
-            let directory = tempfile::tempdir().expect("temporary directory");
-            let db = directory.path().join("test.db");
-            let store = store::open(&db, "main", &numbering).expect("opened");
-            let events = adjustments(0, 3);
-            let after = cursor_after(&events);
-            let (steps, _) = place(cursor_after(&[]), events, &after).expect("fits");
-            match commit(&store, &numbering, None, &steps).expect_err(id) {
-                Failed::Event(Faulty { at: Some(1), why }) => {
-                    assert_eq!(why.class(), Some("OVERFLOW"), "{id}");
-                    assert!(why.said().starts_with("a row got the number 2^63-1"), "{why:?}");
-                }
-                other => panic!("{id}: {other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    fn an_event_is_not_blamed_for_the_store() {
-        let cases = [
-            (ffi::SQLITE_CONSTRAINT_CHECK, true),
-            (ffi::SQLITE_NOMEM, false),
-            (ffi::SQLITE_READONLY, false),
-            (ffi::SQLITE_FULL, false),
-        ];
-        for (code, blamed) in cases {
-            let error = || rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
-            for why in [EventFault::Statement(error()), EventFault::Projection(error().into())] {
-                let failed = failed(0, why);
-                assert_eq!(matches!(failed, Failed::Event(_)), blamed, "{failed:?}");
-            }
-        }
-    }
-
-    /// A group that turns out to be there already, and one step of it alone:
-    /// neither has an effect, and the cursor stays.
-    #[test]
-    fn the_cursor_never_goes_back() {
-        let directory = tempfile::tempdir().expect("temporary directory");
-        let store =
-            store::open(&directory.path().join("test.db"), "main", &Inventory).expect("opened");
-        let events = adjustments(0, 3);
-        let after = cursor_after(&events);
-        let (steps, _) = place(cursor_after(&[]), events, &after).expect("fits");
-        let group = commit(&store, &Inventory, None, &steps).expect("committed");
-        assert_eq!(group.cursor, Some(after));
-        for again in [&steps[..], &steps[1..2]] {
-            let group = commit(&store, &Inventory, Some(&after), again).expect("nothing to do");
-            assert_eq!((group.cursor, group.outcomes), (None, [0; Outcome::ALL.len()]));
-            assert_eq!(cursor::read(&store.connection, "main").expect("readable"), Some(after));
-        }
-    }
-}
+mod tests;

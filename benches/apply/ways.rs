@@ -12,14 +12,16 @@ use counterfoil::{
         chain::Cursor,
         event::{DataKind, Event, Intent, Time, fingerprint},
         inventory::{self, Movement},
-        outcome::Outcome,
     },
     receiver::{
         decide::Step,
         declared::{self, Given, spec::Effect, values::Values},
         projection::{Applied, DeclaredQuery, Fault, Migration, Projection, Tables},
         projections,
-        store::{self, Store, cursor, ledger::INSERT},
+        store::{
+            self, Store, cursor,
+            ledger::{BLOCK, Rows},
+        },
         writer::Writer,
     },
 };
@@ -203,31 +205,25 @@ fn raw_group(
     group: &[Step],
 ) -> Cursor {
     let prepare = |sql| store.connection.prepare_cached(sql).expect("valid");
-    let mut insert = prepare(INSERT);
+    let mut rows = Rows::of(&store.connection, LOG, 0).expect("valid");
     let statements = effects.iter().map(|effect| &effect.statement);
     let mut prepared: Vec<_> =
         statements.map(|statement| (statement, prepare(&statement.text))).collect();
     prepare("BEGIN IMMEDIATE").execute([]).expect("begun");
     let mut last = None;
-    for step in group {
-        let Step::Next { event, after } = step else { unreachable!("all are new") };
-        let intent = &event.intent;
-        insert
-            .execute(params![
-                LOG,
-                event.sequence,
-                intent.key,
-                intent.fingerprint,
-                Outcome::Applied.as_str(),
-                None::<&str>,
-                event.accept_time.seconds,
-            ])
-            .expect("inserted");
-        for (statement, prepared) in &mut prepared {
-            declared::bind(prepared, statement, Given { event, values }).expect("bound");
-            prepared.raw_execute().expect("done");
+    for block in group.chunks(BLOCK) {
+        let claimed = rows.claim_block(block.iter().map(Step::event)).expect("inserted");
+        for (place, step) in block.iter().enumerate() {
+            let Step::Next { event, after } = step else { unreachable!("all are new") };
+            if place >= claimed {
+                rows.claim(event).expect("inserted");
+            }
+            for (statement, prepared) in &mut prepared {
+                declared::bind(prepared, statement, Given { event, values }).expect("bound");
+                prepared.raw_execute().expect("done");
+            }
+            last = Some(*after);
         }
-        last = Some(*after);
     }
     let last = last.expect("no group is empty");
     // The first makes the row, the others run `cursor::ADVANCE`.

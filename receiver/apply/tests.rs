@@ -15,7 +15,7 @@ use crate::{
         inventory::Inventory,
         projection::{Applied, DeclaredQuery, Fault, Migration, Projection, Tables},
         status::State as Shown,
-        store::{self, baseline::Baseline, cursor, lock},
+        store::{self, baseline::Baseline, cursor, ledger::BLOCK, lock},
         testing::{adjustments, cursor_after, event},
     },
 };
@@ -209,18 +209,21 @@ fn rejections_and_unknown_types_move_the_cursor() {
 /// and it says which and why.
 #[test]
 fn a_faulty_event_blocks_at_its_place() {
-    let bench = Bench::new(Inventory);
-    let mut events = adjustments(0, 4);
-    events[2] = event(2, "bad", "stock.adjusted", "camera", r#"{"delta":1001}"#);
-    bench.send(0, &events, cursor_after(&events));
-    let failure = bench.halted();
-    assert_eq!((failure.reason, failure.attempts), ("EVENT_FAILED", Some(3)));
-    assert!(failure.message.contains("delta: is 1001"), "{}", failure.message);
-    assert_eq!(failure.event.expect("named").key, "bad");
-    assert_eq!(bench.board.status().borrow().state(), Shown::Halted);
-    assert_eq!(bench.resume(), 1);
-    assert_eq!(bench.number("SELECT total FROM total"), 2);
-    assert_eq!(bench.number("SELECT max(sequence) FROM counterfoil_ledger"), 1);
+    for (bad, events) in [(2, 4), (2 * BLOCK as i64 + 3, 4 * BLOCK as i64)] {
+        let bench = Bench::new(Inventory);
+        let mut events = adjustments(0, events);
+        let too_much = event(bad, "bad", "stock.adjusted", "camera", r#"{"delta":1001}"#);
+        events[bad as usize] = too_much;
+        bench.send(0, &events, cursor_after(&events));
+        let failure = bench.halted();
+        assert_eq!((failure.reason, failure.attempts), ("EVENT_FAILED", Some(3)));
+        assert!(failure.message.contains("delta: is 1001"), "{}", failure.message);
+        assert_eq!(failure.event.expect("named").key, "bad");
+        assert_eq!(bench.board.status().borrow().state(), Shown::Halted);
+        assert_eq!(bench.resume(), bad - 1);
+        assert_eq!(bench.number("SELECT total FROM total"), bad);
+        assert_eq!(bench.number("SELECT max(sequence) FROM counterfoil_ledger"), bad - 1);
+    }
 }
 
 #[test]

@@ -13,7 +13,6 @@ use counterfoil::{
         chain::Cursor,
         event::{DataKind, Event, Intent, Time},
         limits::MAX_COMMIT_EVENTS,
-        outcome::Outcome,
     },
     receiver::{
         declared::{self, Given, spec::Effect, values::Values},
@@ -21,7 +20,7 @@ use counterfoil::{
         store::{
             self, Store,
             cursor::{self, ADVANCE},
-            ledger::INSERT,
+            ledger::{BLOCK, Rows},
         },
     },
 };
@@ -105,18 +104,21 @@ fn commit(
     let tables = &store.connection;
     tables.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     {
-        let mut insert = tables.prepare_cached(INSERT)?;
+        let mut rows = Rows::of(tables, LOG, 0)?;
         let statements = effects.iter().map(|effect| &effect.statement);
         let mut prepared = statements
             .map(|statement| Ok((statement, tables.prepare_cached(&statement.text)?)))
             .collect::<rusqlite::Result<Vec<_>>>()?;
-        let outcome = Outcome::Applied.as_str();
-        for event in group {
-            let Event { sequence, intent: Intent { key, fingerprint, .. }, .. } = event;
-            insert.execute(params![LOG, sequence, key, fingerprint, outcome, None::<&str>, 0])?;
-            for (statement, prepared) in &mut prepared {
-                declared::bind(prepared, statement, Given { event, values })?;
-                prepared.raw_execute()?;
+        for block in group.chunks(BLOCK) {
+            let claimed = rows.claim_block(block.iter())?;
+            for (place, event) in block.iter().enumerate() {
+                if place >= claimed {
+                    rows.claim(event)?;
+                }
+                for (statement, prepared) in &mut prepared {
+                    declared::bind(prepared, statement, Given { event, values })?;
+                    prepared.raw_execute()?;
+                }
             }
         }
         match last {
