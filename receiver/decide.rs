@@ -1,6 +1,7 @@
 //! What to do with an event, given what is committed. Pure: knows nothing of
 //! SQLite, sockets or clocks.
 
+use super::{judged::Judged, projection::Projection};
 use crate::proto::{
     chain::Cursor,
     event::{Event, Fingerprint, Sequence},
@@ -71,6 +72,8 @@ pub enum Step {
         event: Event,
         /// The cursor once it is committed.
         after: Cursor,
+        /// What the projection has found out about it already, if anything.
+        judged: Option<Judged>,
     },
     /// It came before: the ledger has to say whether it is the same one.
     Earlier(Event),
@@ -81,6 +84,21 @@ impl Step {
     pub fn event(&self) -> &Event {
         match self {
             Step::Next { event, .. } | Step::Earlier(event) => event,
+        }
+    }
+
+    /// What was found out about it before its turn.
+    pub fn judged(&self) -> Option<&Judged> {
+        match self {
+            Step::Next { judged, .. } => judged.as_ref(),
+            Step::Earlier(_) => None,
+        }
+    }
+
+    /// Lets a projection look at it before its turn.
+    pub fn judge(&mut self, projection: &dyn Projection) {
+        if let Step::Next { event, judged, .. } = self {
+            *judged = projection.judge(event);
         }
     }
 }
@@ -121,7 +139,7 @@ pub fn place(
             continue;
         }
         cursor = cursor.advance(&event.intent.fingerprint, &event.intent.key);
-        steps.push(Step::Next { event, after: cursor });
+        steps.push(Step::Next { event, after: cursor, judged: None });
     }
     if stated.sequence > cursor.sequence {
         return Err(Misfit::Gap { expected: cursor.sequence + 1, found: stated.sequence });

@@ -69,6 +69,7 @@ pub mod forward;
 #[cfg(test)]
 pub mod inventory;
 pub mod isolate;
+pub mod judged;
 pub mod offer;
 pub mod projection;
 pub mod projections;
@@ -91,6 +92,7 @@ pub mod tables;
 pub mod transaction;
 pub mod trial;
 pub mod turns;
+pub mod values;
 pub mod writer;
 
 pub use embedded::{Error, Receiver};

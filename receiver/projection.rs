@@ -7,8 +7,8 @@ use rusqlite::ErrorCode;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::store::trouble;
 pub use super::tables::{FollowUp, Tables};
+use super::{judged::Judged, store::trouble};
 use crate::proto::event::Event;
 
 /// Turns events into rows. Runs on the receiver's apply thread, inside its
@@ -32,6 +32,26 @@ pub trait Projection: Send + Sync + 'static {
     /// # Errors
     /// [`Fault`]: the event blocks the log until it can be applied.
     fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault>;
+
+    /// Looks at an event by itself, before its turn and on another thread than the one that has
+    /// the tables. None, as here: nothing is found out then.
+    fn judge(&self, _: &Event) -> Option<Judged> {
+        None
+    }
+
+    /// [`Projection::apply`] with what [`Projection::judge`] has found, this projection's or
+    /// another's.
+    ///
+    /// # Errors
+    /// As [`Projection::apply`].
+    fn apply_judged<'t>(
+        &'t self,
+        tables: &Tables<'t>,
+        event: &Event,
+        _: Option<&Judged>,
+    ) -> Result<Applied, Fault> {
+        self.apply(tables, event)
+    }
 
     /// The read-only queries it declares.
     fn queries(&self) -> &[DeclaredQuery];

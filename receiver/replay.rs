@@ -23,6 +23,7 @@ use tonic_types::StatusExt as _;
 use super::{
     ack::Session,
     apply::{Streams, Work},
+    current::Current,
     decide::place,
     retry::{self, Verdict, judge},
     status::{Board, Failure, Link},
@@ -57,6 +58,8 @@ pub struct Replay {
     pub work: mpsc::Sender<Work>,
     /// Which stream counts.
     pub streams: Arc<Streams>,
+    /// What fills the database: it looks at each event on the way in.
+    pub current: Current,
     /// The session for acks, while a stream is open.
     pub session: watch::Sender<Option<Session>>,
     /// Told to end.
@@ -253,10 +256,12 @@ impl Replay {
             // At the beginning of an empty log there is nothing to hold against ours.
             let Some(cursor) = cursor else { continue };
             let from = tail.unwrap_or_else(|| Cursor::beginning(cursor.log_id));
-            let placed = place(from, events, &cursor).map(|(steps, after)| {
+            let placed = place(from, events, &cursor).map(|(mut steps, after)| {
                 if after.sequence > from.sequence {
                     tail = Some(after);
                 }
+                let projection = self.current.projection();
+                steps.iter_mut().for_each(|step| step.judge(&*projection));
                 steps
             });
             if self.work.send(Work::Frame { stream, placed }).await.is_err() {

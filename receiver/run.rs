@@ -188,6 +188,7 @@ pub async fn run_serving(
         attempts: connect_attempts,
         board: board.clone(),
         work: work.clone(),
+        current: current.clone(),
         streams,
         session,
         ending: ending.clone(),

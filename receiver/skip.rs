@@ -97,8 +97,10 @@ pub fn apply_late(
         return Ok(Late { entry, after, now: false });
     }
     let mut group = Group::of(store, &transaction, projection)?;
-    let effect =
-        group.late().effect(&event).map_err(|why| NotLate::Failed(transaction::failed(0, why)))?;
+    let effect = group
+        .late()
+        .effect(&event, None)
+        .map_err(|why| NotLate::Failed(transaction::failed(0, why)))?;
     let now_ms = group.now_ms();
     drop(group);
     skipped::note_applied(&transaction, sequence, last, now_ms)?;

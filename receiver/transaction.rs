@@ -8,6 +8,7 @@ use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 use super::{
     decide::{Decision, Known, Step, decide},
     follow_up,
+    judged::Judged,
     projection::{Applied, Fault, Projection, Why},
     store::{
         Store, baseline, cursor,
@@ -161,9 +162,9 @@ fn apply_all(
         let claimed = group.claim(last, block);
         let claimed = claimed.map_err(|error| failed(first, EventFault::Statement(error)))?;
         for (at, step) in (first..).zip(block) {
-            group.apply(last, step.event(), at < first + claimed).map_err(|why| failed(at, why))?;
+            group.apply(last, step, at < first + claimed).map_err(|why| failed(at, why))?;
             // Never back: a step may turn out to have been committed before.
-            if let Step::Next { event, after } = step
+            if let Step::Next { event, after, .. } = step
                 && after.sequence > last
             {
                 last = after.sequence;
@@ -248,7 +249,8 @@ impl<'c> Group<'c> {
 
     /// One event, after `last`. One that had been done before changes nothing. `claimed`: its
     /// row is there.
-    fn apply(&mut self, last: i64, event: &Event, claimed: bool) -> Result<(), EventFault> {
+    fn apply(&mut self, last: i64, step: &Step, claimed: bool) -> Result<(), EventFault> {
+        let event = step.event();
         let mut known = Known::default();
         if event.sequence <= last {
             let row = ledger::by_sequence(&self.tables, &self.store.log, event.sequence);
@@ -258,7 +260,7 @@ impl<'c> Group<'c> {
             known.by_key = self.rows.claim(event).map_err(EventFault::Statement)?;
         }
         match decide(last, event.sequence, &event.intent.fingerprint, &known) {
-            Decision::Apply => self.conclude_effect(event),
+            Decision::Apply => self.conclude_effect(event, step.judged()),
             Decision::Duplicate => self.note(event, Outcome::Duplicate, None),
             Decision::KeyConflict => self.note(event, Outcome::Rejected, Some(KEY_CONFLICT)),
             Decision::AlreadyDone => Ok(()),
@@ -298,8 +300,12 @@ impl<'c> Group<'c> {
     }
 
     /// Lets the projection make its effect, and concludes the row that was claimed.
-    fn conclude_effect(&mut self, event: &Event) -> Result<(), EventFault> {
-        match self.effect(event)? {
+    fn conclude_effect(
+        &mut self,
+        event: &Event,
+        judged: Option<&Judged>,
+    ) -> Result<(), EventFault> {
+        match self.effect(event, judged)? {
             Effect { outcome: Outcome::Applied, reason: None, result: None } => {
                 self.count(event, Outcome::Applied, None, None);
                 Ok(())
@@ -319,11 +325,16 @@ impl<'c> Group<'c> {
         Ok(())
     }
 
-    /// Lets the projection make its effect: what came of it.
-    pub(super) fn effect(&mut self, event: &Event) -> Result<Effect, EventFault> {
+    /// Lets the projection make its effect: what came of it. `judged`: what it has found out
+    /// before, if anything.
+    pub(super) fn effect(
+        &mut self,
+        event: &Event,
+        judged: Option<&Judged>,
+    ) -> Result<Effect, EventFault> {
         let Group { store, projection, tables, .. } = self;
         let changes = tables.total_changes();
-        let run = AssertUnwindSafe(|| projection.apply(tables, event));
+        let run = AssertUnwindSafe(|| projection.apply_judged(tables, event, judged));
         let applied = store.guard.during(Mode::Handler, || catch_unwind(run));
         let emitted = tables.take_emitted();
         let applied = applied.map_err(|_| EventFault::Panicked)?;

@@ -15,13 +15,14 @@ use counterfoil::{
     },
     receiver::{
         decide::Step,
-        declared::{self, Given, spec::Effect, values::Values},
+        declared::{self, Given, spec::Effect},
         projection::{Applied, DeclaredQuery, Fault, Migration, Projection, Tables},
         projections,
         store::{
             self, Store, cursor,
             ledger::{BLOCK, Rows},
         },
+        values::Values,
         writer::Writer,
     },
 };
@@ -100,7 +101,7 @@ pub fn steps(count: usize, payload: usize) -> Vec<Step> {
             after = after.advance(&intent.fingerprint, &intent.key);
             let accept_time = Time { seconds: 1_796_000_000, nanos: 0 };
             let event = Event { sequence: n as i64, subject_version: 1, accept_time, intent };
-            Step::Next { event, after }
+            Step::Next { event, after, judged: None }
         })
         .collect()
 }
@@ -186,12 +187,12 @@ pub fn raw(steps: &[Step], batch: usize) -> Spent {
     let effects = &inventory.handler(TYPE).expect("taken").sql;
     // All payloads are the same.
     let Some(Step::Next { event: first, .. }) = steps.first() else { return Spent::default() };
-    let judged = inventory.judge(first).expect("as required");
+    let judged = inventory.judged(first).expect("as required");
     let (_directory, mut store) = opened(&inventory);
     Spent::on(steps.len(), || {
         let mut at = None;
         for group in steps.chunks(batch) {
-            at = Some(raw_group(&store, effects, judged.values(), at, group));
+            at = Some(raw_group(&store, effects, &judged.values, at, group));
             store.after_commit().expect("copied");
         }
     })
@@ -214,7 +215,7 @@ fn raw_group(
     for block in group.chunks(BLOCK) {
         let claimed = rows.claim_block(block.iter().map(Step::event)).expect("inserted");
         for (place, step) in block.iter().enumerate() {
-            let Step::Next { event, after } = step else { unreachable!("all are new") };
+            let Step::Next { event, after, .. } = step else { unreachable!("all are new") };
             if place >= claimed {
                 rows.claim(event).expect("inserted");
             }

@@ -119,7 +119,7 @@ impl Log<'_> {
             self.agrees(ledger)?;
             match &*scratch {
                 Some(made) if event.sequence > made.last() => {
-                    steps.push(Step::Next { event, after: self.cursor });
+                    steps.push(Step::Next { event, after: self.cursor, judged: None });
                 }
                 made => agrees(made, &self.cursor)?,
             }

@@ -163,7 +163,7 @@ impl Scratch {
     }
 
     fn skip(&mut self, step: &Step, aside: &Aside) -> Result<(), Stop> {
-        let Step::Next { event, after } = step else { return Ok(()) };
+        let Step::Next { event, after, .. } = step else { return Ok(()) };
         let cursor = self.cursor.as_ref();
         let done = skip::set_aside(&self.store, &*self.projection, cursor, event, *after, aside)
             .map_err(|failed| cannot_be_applied(event.sequence, failed))?;

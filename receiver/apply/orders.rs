@@ -67,7 +67,7 @@ impl Stuck {
     /// None where it had been applied before: that one is not set aside.
     pub(super) fn at(step: &Step, why: &EventFault) -> Option<Stuck> {
         match step {
-            Step::Next { event, after } => {
+            Step::Next { event, after, .. } => {
                 Some(Stuck { event: event.clone(), after: *after, fault: why.noted() })
             }
             Step::Earlier(_) => None,

@@ -9,7 +9,7 @@ pub mod file;
 pub mod flaw;
 mod object;
 mod parts;
-mod payload;
+pub(super) mod payload;
 mod projection;
 pub mod rules;
 pub mod spec;
@@ -19,9 +19,8 @@ pub mod statements;
 mod tests;
 pub mod text;
 pub mod tokens;
-pub mod values;
 
-pub use projection::{Declared, Judged};
+pub use projection::Declared;
 pub use statement::{Given, bind};
 
 use self::{

@@ -13,13 +13,13 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{
-    spec::{FieldKind, Requirement},
-    values::{Value, Values},
-};
+use super::spec::{FieldKind, Requirement};
 use crate::{
     proto::event::{DataKind, Intent},
-    receiver::projection::Fault,
+    receiver::{
+        projection::Fault,
+        values::{Value, Values},
+    },
 };
 
 /// Characters of a wrong text that are repeated.

@@ -1,23 +1,29 @@
 //! A projection file as the receiver runs it: the way of one event through its handler.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use super::{
     emit, object, parts, payload,
     spec::{Handler, OnUnknownType, Spec, TypePattern},
     statement::{self, Given},
-    values::Values,
 };
 use crate::{
     proto::event::{Event, LOST_TYPE},
-    receiver::projection::{
-        Applied, DeclaredQuery, Fault, Migration, Part, Projection, Tables, Upgrade,
+    receiver::{
+        judged::Judged,
+        projection::{Applied, DeclaredQuery, Fault, Migration, Part, Projection, Tables, Upgrade},
+        values::Values,
     },
 };
 
 /// What a checked file says, ready to be run.
 #[derive(Debug)]
 pub struct Declared {
+    /// Its own.
+    number: u64,
     spec: Spec,
     /// What each handler's payload has to have, in the order of the handlers.
     payloads: Vec<payload::Expected>,
@@ -27,21 +33,8 @@ pub struct Declared {
     prefixes: Vec<(String, usize)>,
 }
 
-/// What an event comes to by itself, before any table is asked: owned, so that it may be
-/// found out elsewhere than where the tables are.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Judged {
-    /// The place of the handler that takes it; none: no handler does, and none has to.
-    place: Option<usize>,
-    values: Values,
-}
-
-impl Judged {
-    /// Its fields that the handler has named.
-    pub fn values(&self) -> &Values {
-        &self.values
-    }
-}
+/// So that two of them are told apart.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 impl Declared {
     /// Makes one of what a file says.
@@ -60,7 +53,8 @@ impl Declared {
         }
         prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         let payloads = spec.handlers.iter().map(|on| payload::Expected::of(&on.require)).collect();
-        Declared { spec, payloads, exact, prefixes }
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Declared { number, spec, payloads, exact, prefixes }
     }
 
     /// What the file says.
@@ -91,7 +85,7 @@ impl Declared {
     /// # Errors
     /// Its payload is not what the handler of its type requires, or there has to be a handler
     /// and is none.
-    pub fn judge(&self, event: &Event) -> Result<Judged, Fault> {
+    pub fn judged(&self, event: &Event) -> Result<Judged, Fault> {
         let event_type = &event.intent.event_type;
         let place = self.place(event_type);
         let values = match place {
@@ -108,7 +102,7 @@ impl Declared {
                 return Err(statement::refused("UNKNOWN_TYPE", said));
             }
         };
-        Ok(Judged { place, values })
+        Ok(Judged { by: self.number, place, values })
     }
 
     /// Makes the effect of an event, after it has judged it.
@@ -145,8 +139,24 @@ impl Projection for Declared {
     }
 
     fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
-        let judged = self.judge(event)?;
-        self.carry_out(tables, event, &judged)
+        self.carry_out(tables, event, &self.judged(event)?)
+    }
+
+    fn judge(&self, event: &Event) -> Option<Judged> {
+        // What is wrong with it is said in its turn.
+        self.judged(event).ok()
+    }
+
+    fn apply_judged<'t>(
+        &'t self,
+        tables: &Tables<'t>,
+        event: &Event,
+        judged: Option<&Judged>,
+    ) -> Result<Applied, Fault> {
+        match judged.filter(|judged| judged.by == self.number) {
+            Some(judged) => self.carry_out(tables, event, judged),
+            None => self.apply(tables, event),
+        }
     }
 
     fn queries(&self) -> &[DeclaredQuery] {

@@ -2,15 +2,13 @@
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
-use super::{
-    spec::{Effect, Parameter, Statement},
-    values::Values,
-};
+use super::spec::{Effect, Parameter, Statement};
 use crate::{
     proto::event::{DataKind, Event, Time},
     receiver::{
         projection::{Fault, Tables, Why},
         tables,
+        values::Values,
     },
 };
 

@@ -10,7 +10,6 @@ use super::{
         Effect, Emission, FieldKind, Handler, OnUnknownType, Parameter, Requirement, Rule, Spec,
         Statement, TypePattern,
     },
-    values::Value,
 };
 use crate::{
     proto::event::{DataKind, Event, Time},
@@ -18,6 +17,7 @@ use crate::{
         projection::{Applied, Fault, Migration, Projection as _, Tables, Upgrade},
         store::guard::{Guard, Mode},
         testing::event,
+        values::Value,
     },
 };
 
@@ -383,18 +383,51 @@ fn an_event_is_judged_apart_from_its_effect() {
         super::read("warehouse", text).expect("no flaws").handlers.remove(0)
     });
     let adjusted = |json| event(0, "k", "stock.adjusted", "camera", json);
-    let judged = bench.declared.judge(&adjusted(r#"{"delta":3}"#)).expect("as required");
+    let judged = bench.declared.judged(&adjusted(r#"{"delta":3}"#)).expect("as required");
     is_sent(&judged);
-    assert_eq!(judged.values().get(0), Some(&Value::Integer(3)));
-    let fault = bench.declared.judge(&adjusted(r#"{"delta":1001}"#)).expect_err("too many");
+    assert_eq!(judged.values.get(0), Some(&Value::Integer(3)));
+    let fault = bench.declared.judged(&adjusted(r#"{"delta":1001}"#)).expect_err("too many");
     assert_eq!(at(&fault), ("PAYLOAD", "on[0].require[0]"));
-    let judged = bench.declared.judge(&event(0, "k", "stock.counted", "camera", "{}"));
+    let judged = bench.declared.judged(&event(0, "k", "stock.counted", "camera", "{}"));
     let applied = bench.declared.carry_out(
         &Tables::of(&bench.tables),
         &event(0, "k", "stock.counted", "camera", "{}"),
         &judged.expect("nobody's"),
     );
     assert_eq!(applied.expect("nothing is done"), Applied::Ignored);
+}
+
+/// Another version may have taken over before an event's turn comes.
+#[test]
+fn what_was_found_out_before_counts_for_the_projection_that_has_found_it() {
+    let text = r#"
+        [projection]
+        name = "sums"
+        version = 1
+        [[migration]]
+        sql = "CREATE TABLE sum (n INTEGER NOT NULL) STRICT"
+        [[on]]
+        type = "added"
+        require = [{ field = "/n", type = "integer", as = "n" }]
+        sql = "INSERT INTO sum (n) VALUES (:n)"
+    "#;
+    let [ours, another] =
+        [(); 2].map(|()| Declared::new(super::read("sums", text).expect("no flaws")));
+    let connection = Connection::open_in_memory().expect("memory");
+    connection.execute_batch(&ours.migrations()[0].sql).expect("made");
+    let tables = Tables::of(&connection);
+    let added = |n: i64| event(0, "k", "added", "s", &format!(r#"{{"n":{n}}}"#));
+    let [three, four] = [3, 4].map(added);
+    for (judged, expected) in
+        [(ours.judge(&three), 3), (another.judge(&three), 4), (ours.judge(&added(5)), 5), (None, 4)]
+    {
+        ours.apply_judged(&tables, &four, judged.as_ref()).expect("applied");
+        let last: i64 = connection
+            .query_row("SELECT n FROM sum ORDER BY rowid DESC", [], |row| row.get(0))
+            .expect("a row");
+        assert_eq!(last, expected);
+    }
+    assert_eq!(ours.judge(&event(0, "k", "added", "s", "{}")), None, "said in its turn");
 }
 
 /// What stands in a forked log for an event that is lost is taken by whom names it, and

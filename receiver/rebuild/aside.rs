@@ -87,7 +87,7 @@ impl Hears for SetAside {
             event.intent.subject,
             why.noted()
         );
-        let Step::Next { event, after } = step else { return Err(Stuck::Event(said)) };
+        let Step::Next { event, after, .. } = step else { return Err(Stuck::Event(said)) };
         if !self.may(&why) {
             return Err(Stuck::Event(said));
         }

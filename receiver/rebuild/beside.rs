@@ -156,7 +156,7 @@ impl Beside {
         while let [first, others @ ..] = rest {
             rest = match (first, aside.holds(first.event())) {
                 // What was set aside in the live one is so here too.
-                (Step::Next { event, after }, Some(why)) => {
+                (Step::Next { event, after, .. }, Some(why)) => {
                     self.writer.set_aside(event, *after, &why).map_err(Stuck::from)?;
                     others
                 }

@@ -222,6 +222,7 @@ impl Pair {
         let (steps, _) = place(start, before.to_vec(), &cursor_after(before)).expect("fits");
         writer.attempt(&steps).expect("committed");
         let board = Arc::new(Board::new(writer.committed()));
+        let current = writer.current().clone();
         let streams = Arc::new(Streams::default());
         let ending = CancellationToken::new();
         let rules = Rules { attempts: 2, on_error: OnError::Halt, keep: Keep::All };
@@ -239,6 +240,7 @@ impl Pair {
             attempts,
             board: board.clone(),
             work,
+            current,
             streams,
             session,
             ending: ending.clone(),

@@ -203,7 +203,7 @@ impl isolate::Hears for Report {
     }
 
     fn fails(&mut self, writer: &mut Writer, step: &Step, why: EventFault) -> Result<(), Broken> {
-        let Step::Next { event, after } = step else { return Ok(()) };
+        let Step::Next { event, after, .. } = step else { return Ok(()) };
         self.fail(event, &why);
         let aside = Aside { reason: "it fails".to_owned(), fault: why.noted() };
         writer.set_aside(event, *after, &aside)?;

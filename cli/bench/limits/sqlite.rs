@@ -15,13 +15,14 @@ use counterfoil::{
         limits::MAX_COMMIT_EVENTS,
     },
     receiver::{
-        declared::{self, Given, spec::Effect, values::Values},
+        declared::{self, Given, spec::Effect},
         projections,
         store::{
             self, Store,
             cursor::{self, ADVANCE},
             ledger::{BLOCK, Rows},
         },
+        values::Values,
     },
 };
 use rusqlite::params;
@@ -54,8 +55,8 @@ pub fn applied(events: u64) -> Result<(u64, Duration), Failure> {
         return Err(failed("inventory does not take what is published".to_owned()));
     };
     // All payloads are the same.
-    let judged = inventory.judge(&first).map_err(|fault| failed(fault.to_string()))?;
-    let elapsed = fill(&mut store, (&handler.sql, judged.values()), events, &payload)
+    let judged = inventory.judged(&first).map_err(|fault| failed(fault.to_string()))?;
+    let elapsed = fill(&mut store, (&handler.sql, &judged.values), events, &payload)
         .map_err(|error| failed(error.to_string()))?;
     let count: i64 = store
         .connection
