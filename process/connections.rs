@@ -187,6 +187,11 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::Wake,
+    };
+
     use futures_util::StreamExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -240,10 +245,21 @@ mod tests {
 
     #[tokio::test]
     async fn others_have_a_turn_before_a_little_is_written() {
+        #[derive(Default)]
+        struct Woken(AtomicUsize);
+        impl Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let woken = Arc::new(Woken::default());
+        let times = || woken.0.load(Ordering::Relaxed);
+        let waker = Arc::clone(&woken).into();
         let (mut connection, mut peer) = connected().await;
-        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut cx = Context::from_waker(&waker);
         let mut write = |bytes: &[u8]| Pin::new(&mut connection).poll_write(&mut cx, bytes);
         assert!(write(b"a").is_pending());
+        assert_eq!(times(), 1, "it goes on after them");
         assert!(matches!(write(b"ab"), Poll::Ready(Ok(2))), "what came meanwhile goes along");
         assert!(matches!(write(b"c"), Poll::Ready(Ok(1))), "until it is flushed");
         connection.flush().await.expect("flushed");
@@ -252,7 +268,9 @@ mod tests {
         assert_eq!(&heard, b"abc");
         let mut write = |bytes: &[u8]| Pin::new(&mut connection).poll_write(&mut cx, bytes);
         assert!(matches!(write(&[7; FULL_WRITE_BYTES]), Poll::Ready(Ok(_))), "enough already");
+        assert_eq!(times(), 1);
         assert!(write(b"d").is_pending());
+        assert_eq!(times(), 2);
     }
 
     #[tokio::test(start_paused = true)]

@@ -271,7 +271,7 @@ impl Appender {
         {
             let receipts = receipts::look(receipts);
             let batches = requests.iter().flat_map(|request| request.batch.requests());
-            receipts.fetch(batches.flatten().map(|event| &event.names.key));
+            receipts.prefetch(batches.flatten().map(|event| &event.names.key));
             let ground = Ground {
                 receipts: &receipts,
                 log: &*self.reader,

@@ -1,7 +1,7 @@
 //! What to do with an event, given what is committed. Pure: knows nothing of
 //! SQLite, sockets or clocks.
 
-use super::{judged::Judged, projection::Projection};
+use super::judged::Judged;
 use crate::proto::{
     chain::Cursor,
     event::{Event, Fingerprint, Sequence},
@@ -92,13 +92,6 @@ impl Step {
         match self {
             Step::Next { judged, .. } => judged.as_ref(),
             Step::Earlier(_) => None,
-        }
-    }
-
-    /// Lets a projection look at it before its turn.
-    pub fn judge(&mut self, projection: &dyn Projection) {
-        if let Step::Next { event, judged, .. } = self {
-            *judged = projection.judge(event);
         }
     }
 }

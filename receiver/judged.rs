@@ -3,13 +3,20 @@
 
 use super::values::Values;
 
-/// What a projection has found out about one event.
+/// What a projection file has found out about one event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// The number of the projection that has: another one may take over before the turn comes.
-    pub by: u64,
+    /// The number of the file as it was read: another one may take over before the turn comes.
+    pub(super) by: u64,
     /// The place of the handler that takes the event; none: no handler does, and none has to.
-    pub place: Option<usize>,
+    pub(super) place: Option<usize>,
     /// Its fields that the handler has named.
-    pub values: Values,
+    pub(super) values: Values,
+}
+
+impl Judged {
+    /// Its fields that the handler has named.
+    pub fn values(&self) -> &Values {
+        &self.values
+    }
 }

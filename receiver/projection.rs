@@ -34,7 +34,8 @@ pub trait Projection: Send + Sync + 'static {
     fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault>;
 
     /// Looks at an event by itself, before its turn and on another thread than the one that has
-    /// the tables. None, as here: nothing is found out then.
+    /// the tables. None, as here: nothing is found out then. What files do; a projection in
+    /// Rust leaves both as they are.
     fn judge(&self, _: &Event) -> Option<Judged> {
         None
     }

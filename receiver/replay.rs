@@ -4,6 +4,7 @@
 //! starts from what is committed by then.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -24,12 +25,15 @@ use super::{
     ack::Session,
     apply::{Streams, Work},
     current::Current,
-    decide::place,
+    decide::{Step, place},
+    judged::Judged,
+    projection::Projection,
     retry::{self, Verdict, judge},
     status::{Board, Failure, Link},
 };
 use crate::proto::{
     chain::Cursor,
+    event::Event,
     limits::{HEARTBEAT, MAX_MESSAGE_BYTES},
     pb::{
         self, publisher_service_client::PublisherServiceClient, replay_request::Start,
@@ -261,7 +265,11 @@ impl Replay {
                     tail = Some(after);
                 }
                 let projection = self.current.projection();
-                steps.iter_mut().for_each(|step| step.judge(&*projection));
+                for step in &mut steps {
+                    if let Step::Next { event, judged, .. } = step {
+                        *judged = looked_at(&*projection, event);
+                    }
+                }
                 steps
             });
             if self.work.send(Work::Frame { stream, placed }).await.is_err() {
@@ -336,6 +344,12 @@ impl Replay {
         let reported = started.reported_sequence;
         self.session.send_replace(Some(Session { stream, client, number, reported }));
     }
+}
+
+/// What a projection finds out about an event before its turn. Who panics at it has found
+/// nothing, and may panic again in its turn, where that is said.
+fn looked_at(projection: &dyn Projection, event: &Event) -> Option<Judged> {
+    catch_unwind(AssertUnwindSafe(|| projection.judge(event))).ok().flatten()
 }
 
 /// A cursor that the publisher states; none: nothing applied.

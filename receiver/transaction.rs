@@ -160,6 +160,7 @@ fn apply_all(
     let mut last = from.map_or(-1, |cursor| cursor.sequence);
     for (first, block) in (0..).step_by(ledger::BLOCK).zip(steps.chunks(ledger::BLOCK)) {
         let claimed = group.claim(last, block);
+        // Whose row it was is not told. The first is tried by itself then, and so on.
         let claimed = claimed.map_err(|error| failed(first, EventFault::Statement(error)))?;
         for (at, step) in (first..).zip(block) {
             group.apply(last, step, at < first + claimed).map_err(|why| failed(at, why))?;
@@ -237,8 +238,8 @@ impl<'c> Group<'c> {
         self.now_ms
     }
 
-    /// The rows of events after `last`, many at once: of how many from the first one on. The
-    /// others are to be claimed in their turn, if they need to be.
+    /// Claims the rows of a block of events after `last`: answers with how many of them, from
+    /// the first one on, have theirs.
     fn claim(&mut self, last: i64, block: &[Step]) -> rusqlite::Result<usize> {
         let next = |step: &Step| matches!(step, Step::Next { event, .. } if event.sequence > last);
         if !block.iter().all(next) {

@@ -192,7 +192,7 @@ pub fn raw(steps: &[Step], batch: usize) -> Spent {
     Spent::on(steps.len(), || {
         let mut at = None;
         for group in steps.chunks(batch) {
-            at = Some(raw_group(&store, effects, &judged.values, at, group));
+            at = Some(raw_group(&store, effects, judged.values(), at, group));
             store.after_commit().expect("copied");
         }
     })
@@ -213,12 +213,9 @@ fn raw_group(
     prepare("BEGIN IMMEDIATE").execute([]).expect("begun");
     let mut last = None;
     for block in group.chunks(BLOCK) {
-        let claimed = rows.claim_block(block.iter().map(Step::event)).expect("inserted");
-        for (place, step) in block.iter().enumerate() {
+        rows.claim_new(block.iter().map(Step::event)).expect("inserted");
+        for step in block {
             let Step::Next { event, after, .. } = step else { unreachable!("all are new") };
-            if place >= claimed {
-                rows.claim(event).expect("inserted");
-            }
             for (statement, prepared) in &mut prepared {
                 declared::bind(prepared, statement, Given { event, values }).expect("bound");
                 prepared.raw_execute().expect("done");

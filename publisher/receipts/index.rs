@@ -65,7 +65,7 @@ impl Index {
 
     /// Fetches the places where keys would stand from memory, all at once: look-ups one after
     /// the other would each wait for theirs.
-    pub fn fetch<'k>(&self, keys: impl Iterator<Item = &'k Hash>) {
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k Hash>) {
         let fetched = keys.fold(0, |all, key| all ^ self.shards[shard(key)].fetched(key));
         std::hint::black_box(fetched);
     }

@@ -127,8 +127,8 @@ impl Receipts {
     }
 
     /// To be called before many keys are looked for: it is faster then.
-    pub fn fetch<'k>(&self, keys: impl Iterator<Item = &'k Hash>) {
-        self.index.fetch(keys);
+    pub fn prefetch<'k>(&self, keys: impl Iterator<Item = &'k Hash>) {
+        self.index.prefetch(keys);
     }
 
     /// The receipt of a key, however long ago its event was truncated.

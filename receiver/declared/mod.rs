@@ -9,7 +9,7 @@ pub mod file;
 pub mod flaw;
 mod object;
 mod parts;
-pub(super) mod payload;
+mod payload;
 mod projection;
 pub mod rules;
 pub mod spec;
@@ -19,6 +19,8 @@ pub mod statements;
 mod tests;
 pub mod text;
 pub mod tokens;
+#[cfg(test)]
+mod values_tests;
 
 pub use projection::Declared;
 pub use statement::{Given, bind};

@@ -47,7 +47,7 @@ struct Node {
     place: usize,
     /// Whether a number is asked for here: it is read as it is written, for SQLite tells
     /// `-0` from `-0.0`.
-    number: bool,
+    is_number: bool,
     /// What stands under names and numbers.
     children: Vec<Child>,
 }
@@ -86,7 +86,7 @@ impl Expected {
             for token in requirement.field.split('/').skip(1) {
                 node = node.child(token.replace("~1", "/").replace("~0", "~"), &mut places);
             }
-            node.number |= matches!(requirement.kind, Some(FieldKind::Number { .. }));
+            node.is_number |= matches!(requirement.kind, Some(FieldKind::Number { .. }));
             node.place
         });
         Expected { about: about.collect(), root, places }
@@ -130,13 +130,13 @@ impl Expected {
             return Err(Fault::payload(said).at(&requirement.place));
         }
         let named = required().filter(|(requirement, _)| requirement.name.is_some());
-        Ok(named.filter_map(|(_, place)| found[*place].value(&intent.data)).collect())
+        Ok(named.map(|(_, place)| found[*place].value(&intent.data)).collect())
     }
 }
 
 impl Node {
     fn new(place: usize) -> Self {
-        Node { place, number: false, children: Vec::new() }
+        Node { place, is_number: false, children: Vec::new() }
     }
 
     fn child(&mut self, name: String, places: &mut usize) -> &mut Node {
@@ -227,7 +227,7 @@ impl<'p> DeserializeSeed<'p> for Walk<'_, 'p> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'p>>(mut self, deserializer: D) -> Result<(), D::Error> {
-        if !self.node.number {
+        if !self.node.is_number {
             return deserializer.deserialize_any(self);
         }
         let written = <&RawValue>::deserialize(deserializer)?.get();

@@ -267,7 +267,7 @@ fn parameter(token: &Token<'_>, context: Context) -> Option<String> {
     let instead = if context == Context::Query {
         ":name, with a name that stands in parameters".to_owned()
     } else {
-        format!("one of {}", known_parameters())
+        format!("one of {}, or a name that require gives a field with as", known_parameters())
     };
     Some(format!("{written} is not allowed: parameters are told by their names; write {instead}"))
 }

@@ -1,6 +1,9 @@
 //! One statement of a handler: prepared, bound to what the event says, and run to its end.
 
-use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{
+    ToSql,
+    types::{ToSqlOutput, ValueRef},
+};
 
 use super::spec::{Effect, Parameter, Statement};
 use crate::{
@@ -8,7 +11,7 @@ use crate::{
     receiver::{
         projection::{Fault, Tables, Why},
         tables,
-        values::Values,
+        values::{Value, Values},
     },
 };
 
@@ -19,6 +22,16 @@ pub struct Given<'e> {
     pub event: &'e Event,
     /// Those of its fields that the handler has named.
     pub values: &'e Values,
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Integer(number) => ValueRef::Integer(*number),
+            Value::Real(number) => ValueRef::Real(*number),
+            Value::Text(text) => ValueRef::Text(text),
+        }))
+    }
 }
 
 /// Whether a query gives at least one row.

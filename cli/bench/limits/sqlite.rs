@@ -56,7 +56,7 @@ pub fn applied(events: u64) -> Result<(u64, Duration), Failure> {
     };
     // All payloads are the same.
     let judged = inventory.judged(&first).map_err(|fault| failed(fault.to_string()))?;
-    let elapsed = fill(&mut store, (&handler.sql, &judged.values), events, &payload)
+    let elapsed = fill(&mut store, (&handler.sql, judged.values()), events, &payload)
         .map_err(|error| failed(error.to_string()))?;
     let count: i64 = store
         .connection
@@ -111,11 +111,8 @@ fn commit(
             .map(|statement| Ok((statement, tables.prepare_cached(&statement.text)?)))
             .collect::<rusqlite::Result<Vec<_>>>()?;
         for block in group.chunks(BLOCK) {
-            let claimed = rows.claim_block(block.iter())?;
-            for (place, event) in block.iter().enumerate() {
-                if place >= claimed {
-                    rows.claim(event)?;
-                }
+            rows.claim_new(block.iter())?;
+            for event in block {
                 for (statement, prepared) in &mut prepared {
                     declared::bind(prepared, statement, Given { event, values })?;
                     prepared.raw_execute()?;
