@@ -22,7 +22,7 @@ use crate::{
 /// What a checked file says, ready to be run.
 #[derive(Debug)]
 pub struct Declared {
-    /// Its own.
+    /// Tells it from every other that was read.
     number: u64,
     spec: Spec,
     /// What each handler's payload has to have, in the order of the handlers.
@@ -33,7 +33,7 @@ pub struct Declared {
     prefixes: Vec<(String, usize)>,
 }
 
-/// So that two of them are told apart.
+/// How many files were read.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 impl Declared {
