@@ -49,14 +49,15 @@ pub fn pack(
 ) -> Result<Packed, Refusal> {
     let mut batches = Vec::new();
     let (mut batch, mut bytes) = (ReplayBatch::default(), 0);
-    batch.events.reserve(entries.len());
+    batch.events.reserve(entries.len().min(FRAME_EVENTS));
     let mut events = 0;
     let mut cursor = Cursor::beginning(log_id);
     for (sequence, entry) in (from..).zip(entries) {
         let shaped = shape.apply(entry).map_err(|refusal| refusal.with("sequence", sequence))?;
         if let Some(event) = shaped {
             let length = event.len();
-            if bytes > 0 && bytes + length > FRAME_BYTES {
+            let full = bytes + length > FRAME_BYTES || batch.events.len() == FRAME_EVENTS;
+            if full && !batch.events.is_empty() {
                 // A frame is full: it ends before this event.
                 batch.cursor = Some(wire::cursor_message(&cursor));
                 batches.push(std::mem::take(&mut batch));
@@ -157,6 +158,20 @@ mod tests {
             assert_eq!(packed.cursor.chain, [cursor as u8; 32]);
             assert_eq!(packed.events, events.len() as u64);
         }
+    }
+
+    #[test]
+    fn a_frame_is_closed_once_it_is_full() {
+        let lengths = |entries: &[Entry]| {
+            let shape = shape(&[], DataForm::Stored);
+            let packed = pack(LOG, 0, entries, &shape, None).expect("readable");
+            packed.batches.iter().map(|batch| batch.events.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(&entries(2 * FRAME_EVENTS + 1, "{}")), [FRAME_EVENTS, FRAME_EVENTS, 1]);
+        let half = format!("\"{}\"", "x".repeat(FRAME_BYTES / 2));
+        assert_eq!(lengths(&entries(3, &half)), [1, 1, 1]);
+        let third = format!("\"{}\"", "x".repeat(FRAME_BYTES / 3 - 500));
+        assert_eq!(lengths(&entries(7, &third)), [3, 3, 1]);
     }
 
     #[test]

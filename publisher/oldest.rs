@@ -9,7 +9,7 @@ use super::{
 };
 use crate::proto::event::Sequence;
 
-/// Events looked at in one read.
+/// Events looked at in one read, unless a commit has more.
 const AHEAD_ENTRIES: usize = 1_024;
 const AHEAD_BYTES: usize = 256 * 1024;
 
@@ -34,7 +34,7 @@ impl Oldest {
         if self.first != sequence || self.sizes.is_empty() {
             self.first = sequence;
             self.sizes.clear();
-            let entries = log.read(sequence, AHEAD_ENTRIES, AHEAD_BYTES)?;
+            let entries = log.read_commits(sequence, AHEAD_ENTRIES, AHEAD_BYTES)?;
             self.sizes.extend(entries.iter().map(|entry| Size {
                 bytes: entry.body.len() as u64,
                 accepted_at_ms: entry.accepted_at_ms,

@@ -214,7 +214,8 @@ impl Replay {
         Ok(blocking(look).await?)
     }
 
-    /// What follows the cursor, as much as fits about one frame; none at the head.
+    /// What follows the cursor, as much as fits about one frame, or all of a larger commit;
+    /// none at the head.
     async fn read(&self, left: Option<u64>) -> Result<Option<Packed>, End> {
         let (reader, cursor) = (Arc::clone(&self.reader), self.cursor);
         let from = cursor.sequence + 1;
@@ -223,10 +224,11 @@ impl Replay {
         }
         let (shape, snapshots) = (self.request.shape.clone(), self.snapshots.clone());
         let read = move || {
-            let entries = reader.read(from, FRAME_EVENTS, FRAME_BYTES).map_err(|error| {
-                let refusal = unreadable(error, cursor.sequence, &reader.extent());
-                snapshots.told_of(refusal, &*reader)
-            })?;
+            let entries =
+                reader.read_commits(from, FRAME_EVENTS, FRAME_BYTES).map_err(|error| {
+                    let refusal = unreadable(error, cursor.sequence, &reader.extent());
+                    snapshots.told_of(refusal, &*reader)
+                })?;
             if entries.is_empty() {
                 return Ok(None);
             }

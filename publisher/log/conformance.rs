@@ -1,7 +1,7 @@
 //! One suite for every engine: the contract of [`EventLog`] and [`LogReader`] as
 //! stories, and a model test that does at random what the stories do in order.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -374,6 +374,36 @@ fn compare(model: &dyn LogReader, reader: &dyn LogReader) -> Result<(), TestCase
     Ok(())
 }
 
+/// From each sequence its commit is given to its end, and whole ones after it that fit.
+fn check_commits(
+    reader: &dyn LogReader,
+    ends: &BTreeSet<Sequence>,
+    (most, bytes): (usize, usize),
+) -> Result<(), TestCaseError> {
+    let size = |entries: &[Entry]| entries.iter().map(|entry| entry.body.len()).sum::<usize>();
+    let Extent { floor, next, .. } = reader.extent();
+    for from in floor..next {
+        let upto = |end: Sequence| {
+            let count = (end - from) as usize;
+            let read = reader.read(from, count, usize::MAX).expect("readable");
+            let fits = count <= most && size(&read) <= bytes;
+            (read, fits)
+        };
+        let mut expected = Vec::new();
+        for &end in ends.range(from + 1..) {
+            let (read, fits) = upto(end);
+            if !fits && !expected.is_empty() {
+                break;
+            }
+            expected = read;
+        }
+        prop_assert_eq!(reader.read_commits(from, most, bytes).expect("readable"), expected);
+    }
+    prop_assert_eq!(reader.read_commits(next, most, bytes).expect("nothing"), []);
+    is_truncated(reader.read_commits(floor - 1, most, bytes), floor);
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -384,6 +414,7 @@ proptest! {
     ) {
         let mut model = MemoryLog::new(Uuid::nil());
         let mut subject = Segments::new(segment_bytes);
+        let mut ends = BTreeSet::new();
         for step in steps {
             match step {
                 Step::Commit(lengths, part) => {
@@ -393,11 +424,15 @@ proptest! {
                     let floor = floor + (end - floor) * i64::from(part) / 255;
                     model.commit(&entries, floor).expect("stored");
                     subject.log().commit(&entries, floor).expect("stored");
+                    ends.insert(end);
                 }
                 Step::Release => release_all(&mut subject),
                 Step::Reopen => subject.reopen(),
             }
             compare(&*model.reader(), &*subject.log().reader())?;
+        }
+        for bounds in [(1, 0), (5, 500), (usize::MAX, usize::MAX)] {
+            check_commits(&*subject.log().reader(), &ends, bounds)?;
         }
     }
 }

@@ -237,11 +237,27 @@ pub trait LogReader: Send + Sync {
         max_bytes: usize,
     ) -> Result<Vec<Entry>, ReadError>;
 
-    /// The same out of memory, at once: for who follows. None where the first of them
+    /// The same for who goes through the log. An engine that reads and checks commits as a
+    /// whole gives the entry's commit to its end, however much that is, and of those after it
+    /// whole ones, as far as they fit the bounds together with what stands before them: so none
+    /// is read twice.
+    ///
+    /// # Errors
+    /// The same.
+    fn read_commits(
+        &self,
+        from: Sequence,
+        max_entries: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Entry>, ReadError> {
+        self.read(from, max_entries, max_bytes)
+    }
+
+    /// As [`LogReader::read`], out of memory, at once: for who follows. None where the first of them
     /// is not there any more, and from outside the log: then [`LogReader::read`] tells.
     fn recent(&self, from: Sequence, max_entries: usize, max_bytes: usize) -> Option<Vec<Entry>>;
 
-    /// The same, but also below the floor, as far as the storage there has not
+    /// As [`LogReader::read`], but also below the floor, as far as the storage there has not
     /// been released: for what is derived from the log and must outlive it.
     ///
     /// # Errors

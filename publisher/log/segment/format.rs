@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! NNNNNNNNNNNNNNNNNNNN.seg  (N: first sequence)
-//! file   = header frame*
+//! file   = header frame* 0*
 //! header = "CFSEGMT" version(1) log_id(16) first(i64) floor(i64) chain(32) salt(u32) crc32c(u32)
 //! frame  = "CFsf" length(u32) first(i64) count(u32) floor(i64) crc32c(u32) body
 //! body   = ( length(u32) accepted_at_ms(i64) chain(32) event )*         `length` bytes, `count` records
 //! ```
-//! Little-endian. A frame is one commit, whole or absent. `chain` in the header
+//! Little-endian. Zeros stand at the end of a file that grows, to be written over. A frame is one
+//! commit, whole or absent. `chain` in the header
 //! is the one at `first - 1`, `floor` the floor when the file was made. A frame's
 //! checksum covers all of it, and starts from the salt of its file: no payload
 //! can be made to look like a frame.
@@ -130,6 +131,11 @@ impl FrameHeader {
     /// Bytes of the whole frame.
     pub fn frame_bytes(&self) -> usize {
         FRAME_HEADER_BYTES + self.length
+    }
+
+    /// Bytes of the records' events. Of a header that is not to be believed, anything.
+    pub fn body_bytes(&self) -> usize {
+        self.length.saturating_sub(self.count as usize * RECORD_HEADER_BYTES)
     }
 
     /// The sequence after the last record.

@@ -108,8 +108,7 @@ impl Segment {
         }
         self.length += frame.frame_bytes() as u64;
         self.next = frame.next();
-        self.body_bytes +=
-            (frame.length - frame.count as usize * format::RECORD_HEADER_BYTES) as u64;
+        self.body_bytes += frame.body_bytes() as u64;
     }
 
     /// A place at or before the frame of a sequence.
@@ -179,7 +178,8 @@ impl Reader {
                 }
                 Place::of(segment, from)
             };
-            place.each(CHUNK_BYTES.end, |entry| {
+            place.each(CHUNK_BYTES.end, |seen| {
+                let Seen::Entry(entry) = seen else { return true };
                 bytes += entry.body.len() as u64;
                 from += 1;
                 from < range.end
@@ -192,9 +192,9 @@ impl Reader {
         &self,
         lowest: impl Fn(&State) -> Sequence,
         from: Sequence,
-        max_entries: usize,
-        max_bytes: usize,
+        bounds: Bounds,
     ) -> Result<Vec<Entry>, ReadError> {
+        let Bounds { entries: max_entries, bytes: max_bytes, commits } = bounds;
         let mut entries: Vec<Entry> = Vec::new();
         let mut bytes = 0;
         let mut more = max_entries > 0;
@@ -213,13 +213,26 @@ impl Reader {
                 Place::of(state.segment(next), next)
             };
             let left = max_bytes.saturating_sub(bytes).saturating_add(CHUNK_BYTES.start);
-            let read = place.each(left.clamp(CHUNK_BYTES.start, CHUNK_BYTES.end), |entry| {
-                bytes += entry.body.len();
-                if bytes > max_bytes && !entries.is_empty() {
-                    more = false;
-                } else {
-                    entries.push(entry);
-                    more = entries.len() < max_entries;
+            let read = place.each(left.clamp(CHUNK_BYTES.start, CHUNK_BYTES.end), |seen| {
+                match seen {
+                    Seen::Commit(frame) => {
+                        let fits = bytes + frame.body_bytes() <= max_bytes
+                            && entries.len() + frame.count as usize <= max_entries;
+                        more = fits || entries.is_empty() || !commits;
+                    }
+                    Seen::Entry(entry) if commits => {
+                        bytes += entry.body.len();
+                        entries.push(entry);
+                    }
+                    Seen::Entry(entry) => {
+                        bytes += entry.body.len();
+                        if bytes > max_bytes && !entries.is_empty() {
+                            more = false;
+                        } else {
+                            entries.push(entry);
+                            more = entries.len() < max_entries;
+                        }
+                    }
                 }
                 more
             });
@@ -256,7 +269,18 @@ impl LogReader for Reader {
         if from < extent.floor {
             return Err(ReadError::Truncated { asked: from, floor: extent.floor });
         }
-        self.read_from(|state| state.extent.floor, from, max_entries, max_bytes)
+        let bounds = Bounds { entries: max_entries, bytes: max_bytes, commits: false };
+        self.read_from(|state| state.extent.floor, from, bounds)
+    }
+
+    fn read_commits(
+        &self,
+        from: Sequence,
+        max_entries: usize,
+        max_bytes: usize,
+    ) -> Result<Vec<Entry>, ReadError> {
+        let bounds = Bounds { entries: max_entries, bytes: max_bytes, commits: true };
+        self.read_from(|state| state.extent.floor, from, bounds)
     }
 
     fn read_stored(
@@ -265,7 +289,8 @@ impl LogReader for Reader {
         max_entries: usize,
         max_bytes: usize,
     ) -> Result<Vec<Entry>, ReadError> {
-        self.read_from(State::first, from, max_entries, max_bytes)
+        let bounds = Bounds { entries: max_entries, bytes: max_bytes, commits: false };
+        self.read_from(State::first, from, bounds)
     }
 
     fn recent(&self, from: Sequence, max_entries: usize, max_bytes: usize) -> Option<Vec<Entry>> {
@@ -295,7 +320,8 @@ impl LogReader for Reader {
             Place::of(state.segment(sequence), sequence)
         };
         let mut chain = None;
-        let read = place.each(CHUNK_BYTES.start, |entry| {
+        let read = place.each(CHUNK_BYTES.start, |seen| {
+            let Seen::Entry(entry) = seen else { return true };
             chain = Some(entry.chain);
             false
         });
@@ -321,6 +347,22 @@ impl LogReader for Reader {
     }
 }
 
+/// How much is read at most.
+struct Bounds {
+    entries: usize,
+    bytes: usize,
+    /// Whether commits are given whole: see [`LogReader::read_commits`].
+    commits: bool,
+}
+
+/// What is met on the way through a segment.
+enum Seen {
+    /// The next of its commits, not read yet.
+    Commit(FrameHeader),
+    /// The next entry of that.
+    Entry(Entry),
+}
+
 /// Where to read one segment from, taken out of the state.
 struct Place {
     file: Option<Arc<File>>,
@@ -343,9 +385,9 @@ impl Place {
         }
     }
 
-    /// Shows the entries from `from` to the segment's end, at least one, until `see` has
-    /// enough.
-    fn each(self, chunk: usize, mut see: impl FnMut(Entry) -> bool) -> Result<(), ReadError> {
+    /// Shows the entries from `from` to the segment's end, each commit before its entries and
+    /// at least one of both, until `see` has enough.
+    fn each(self, chunk: usize, mut see: impl FnMut(Seen) -> bool) -> Result<(), ReadError> {
         let file = match self.file {
             Some(file) => file,
             None => Arc::new(File::open(&self.path)?),
@@ -360,6 +402,9 @@ impl Place {
                 .and_then(|bytes| FrameHeader::decode(&bytes))
                 .filter(|header| header.first == sequence)
                 .ok_or_else(|| corrupt("a frame does not start where it should"))?;
+            if header.next() > self.from && !see(Seen::Commit(header)) {
+                return Ok(());
+            }
             // Also of a frame that is passed over: its header says where the next one is.
             let mut frame = window
                 .get(offset, header.frame_bytes())?
@@ -374,7 +419,7 @@ impl Place {
                         continue;
                     }
                     shown = true;
-                    if !see(entry) {
+                    if !see(Seen::Entry(entry)) {
                         return Ok(());
                     }
                 }
@@ -419,21 +464,25 @@ impl<'a> Window<'a> {
         let held = self.start..self.start + self.bytes.len() as u64;
         if at < held.start || at + length as u64 > held.end {
             let size = left.min(self.chunk.max(length) as u64) as usize;
-            self.bytes = read(self.file, at, size)?.into();
-            self.start = at;
+            let mut bytes = Vec::with_capacity(size);
+            // Of a frame that is larger than a chunk, what came with its header.
+            if held.contains(&at) {
+                bytes.extend_from_slice(&self.bytes[(at - self.start) as usize..]);
+            }
+            read(self.file, at, &mut bytes, size)?;
+            (self.bytes, self.start) = (bytes.into(), at);
         }
         let from = (at - self.start) as usize;
         Ok(Some(self.bytes.slice(from..from + length)))
     }
 }
 
-/// So many bytes of a file, into memory that is not filled with zeros first: that would be a
-/// tenth of what a Replay costs.
-fn read(file: &File, at: u64, size: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(size);
+/// What `bytes`, which stand in a file from `at` on, lack of so many. Into memory that is not
+/// filled with zeros first: that would be a tenth of what a Replay costs.
+fn read(file: &File, at: u64, bytes: &mut Vec<u8>, size: usize) -> io::Result<()> {
     while bytes.len() < size {
         let from = at + bytes.len() as u64;
-        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), from) {
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(bytes), from) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -441,5 +490,5 @@ fn read(file: &File, at: u64, size: usize) -> io::Result<Vec<u8>> {
     }
     // There may be more room than was asked for, and more in the file.
     bytes.truncate(size);
-    Ok(bytes)
+    Ok(())
 }
