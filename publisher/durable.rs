@@ -203,6 +203,11 @@ impl Latch {
     }
 }
 
+/// Zeros that are written ahead in one go.
+const ZEROS: &[u8] = &[0; 256 * 1024];
+/// Writes up to this size are worth zeros ahead: of those that fit into one go, at least so many.
+const SMALL_WRITE_BYTES: usize = ZEROS.len() / 8;
+
 /// A file that grows at its end, in two steps: what has been written counts only
 /// once it has been synced.
 #[derive(Debug)]
@@ -210,13 +215,25 @@ pub struct AppendFile {
     file: Arc<File>,
     /// Everything before is on stable storage.
     length: u64,
+    /// Where the zeros end that have been written behind that; as large at least.
+    filled: u64,
+    /// Whether zeros are written ahead.
+    zeros_ahead: bool,
 }
 
 impl AppendFile {
     /// A file that is open for reading and writing, of which the first `length`
     /// bytes count.
     pub fn new(file: File, length: u64) -> Self {
-        AppendFile { file: Arc::new(file), length }
+        AppendFile { file: Arc::new(file), length, filled: length, zeros_ahead: false }
+    }
+
+    /// The same, with zeros behind the bytes that count while little is written at a time: over
+    /// them, the next bytes change neither the file's length nor what is allocated to it, and
+    /// their sync has no journal of the file system's to wait for. Whoever reads the file has to
+    /// expect them.
+    pub fn with_zeros_ahead(file: File, length: u64) -> Self {
+        AppendFile { zeros_ahead: true, ..AppendFile::new(file, length) }
     }
 
     /// The same file, for reading what counts.
@@ -232,17 +249,40 @@ impl AppendFile {
     /// Writes behind the bytes that count.
     ///
     /// # Errors
-    /// [`CommitError::DiskFull`]: the file is as before. [`CommitError::Halted`].
+    /// [`CommitError::DiskFull`]: the file is as before, but for zeros. [`CommitError::Halted`].
     pub fn write(&mut self, bytes: &[u8], latch: &mut Latch) -> Result<(), CommitError> {
         latch.check()?;
         match self.file.write_all_at(bytes, self.length) {
-            Ok(()) => Ok(()),
-            Err(error) if is_full(&error) => match self.file.set_len(self.length) {
-                Ok(()) => Err(CommitError::DiskFull),
-                Err(error) => Err(latch.close("cutting off an unfinished write", &error)),
-            },
-            Err(error) => Err(latch.close("a write", &error)),
+            Ok(()) => {}
+            Err(error) if is_full(&error) => {
+                self.cut()
+                    .map_err(|error| latch.close("cutting off an unfinished write", &error))?;
+                return Err(CommitError::DiskFull);
+            }
+            Err(error) => return Err(latch.close("a write", &error)),
         }
+        let end = self.length + bytes.len() as u64;
+        if end > self.filled {
+            self.filled = end;
+            if self.zeros_ahead && bytes.len() <= SMALL_WRITE_BYTES {
+                match self.file.write_all_at(ZEROS, end) {
+                    Ok(()) => self.filled += ZEROS.len() as u64,
+                    // It does without.
+                    Err(error) if is_full(&error) => {}
+                    Err(error) => return Err(latch.close("a write", &error)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back what stands behind the bytes that count. Not durable by itself.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn cut(&mut self) -> io::Result<()> {
+        self.filled = self.length;
+        self.file.set_len(self.length)
     }
 
     /// Makes the last `written` bytes durable; they count from here on.
@@ -291,6 +331,35 @@ mod tests {
         let mut file = AppendFile::new(full, 0);
         assert!(matches!(file.write(b"x", &mut latch), Err(CommitError::Halted(_))));
         assert!(Latch::is_closed(dir.path()).expect("known"));
+    }
+
+    #[test]
+    fn zeros_stand_behind_small_writes_and_are_written_over() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("file");
+        let mut file = AppendFile::with_zeros_ahead(replace(&path, b"head").expect("written"), 4);
+        let mut latch = Latch::open(dir.path()).expect("open");
+        let mut append = |bytes: &[u8]| {
+            file.write(bytes, &mut latch).expect("written");
+            file.sync(bytes.len() as u64, &mut latch).expect("synced");
+            fs::read(&path).expect("read")
+        };
+        let mut expected = b"head".to_vec();
+        let content = append(b"one");
+        expected.extend(b"one");
+        assert_eq!(content.len(), expected.len() + ZEROS.len());
+        assert!(content.starts_with(&expected) && content.ends_with(ZEROS));
+        // Room enough: the length stays. A large write is worth none.
+        let large = vec![7; 2 * ZEROS.len()];
+        assert_eq!(append(b"two").len(), content.len());
+        expected.extend(b"two");
+        expected.extend(&large);
+        assert_eq!(append(&large), expected);
+        let content = append(b"three");
+        expected.extend(b"three");
+        assert_eq!(content.len(), expected.len() + ZEROS.len());
+        file.cut().expect("cut");
+        assert_eq!(fs::read(&path).expect("read"), expected);
     }
 
     #[test]

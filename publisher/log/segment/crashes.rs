@@ -33,8 +33,9 @@ fn snapshot(dir: &Path) -> Files {
         .collect()
 }
 
-/// The disk after a cut between two states: of every file that grew, any of the
-/// new sectors, the others empty, and any length; a new or a removed name there or not.
+/// The disk after a cut between two states: of every file, any of the sectors that were written
+/// over; where it grew, any of the new ones, the others empty, and any length; where it was cut
+/// off, either length. A new or a removed name there or not.
 fn cut(before: &Files, after: &Files, mut chance: impl FnMut() -> bool) -> Files {
     let mut disk = Files::new();
     for (name, old) in before {
@@ -43,6 +44,16 @@ fn cut(before: &Files, after: &Files, mut chance: impl FnMut() -> bool) -> Files
             None => {}
             Some(new) => {
                 let mut content = old.clone();
+                let sectors = content.chunks_mut(SECTOR).zip(new.chunks(SECTOR));
+                for (sector, new) in sectors {
+                    let length = sector.len().min(new.len());
+                    if sector[..length] != new[..length] && chance() {
+                        sector[..length].copy_from_slice(&new[..length]);
+                    }
+                }
+                if new.len() < old.len() && chance() {
+                    content.truncate(new.len());
+                }
                 let mut at = old.len();
                 while at < new.len() && chance() {
                     let end = ((at / SECTOR + 1) * SECTOR).min(new.len());

@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 pub struct Found {
     /// What is committed.
     pub state: State,
-    /// Bytes behind the last whole frame of the last file.
+    /// Bytes behind the last whole frame of the last file, but for zeros at the end.
     pub torn: Bytes,
     /// Full segments that were read, and the seals that would have spared that.
     pub unsealed: Vec<(PathBuf, Seal)>,
@@ -203,7 +203,7 @@ struct Scan {
     floor: Sequence,
     /// The chain at the end.
     head: Chain,
-    /// Bytes behind the last frame that counts.
+    /// Bytes behind the last frame that counts, but for zeros at the end.
     rest: Bytes,
     /// A whole frame stands somewhere in `rest`.
     more: bool,
@@ -221,7 +221,8 @@ fn scan(file: &File, path: PathBuf, header: FileHeader) -> io::Result<Scan> {
         head = last.unwrap_or(head);
     }
     let left = (end - segment.length) as usize;
-    let rest = window.get(segment.length, left)?.unwrap_or_default();
+    let mut rest = window.get(segment.length, left)?.unwrap_or_default();
+    rest.truncate(rest.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1));
     let more = (1..rest.len()).any(|at| starts_whole_frame(&rest[at..], salt));
     Ok(Scan { segment, floor, head, rest, more })
 }

@@ -83,19 +83,21 @@ impl SegmentLog {
             if !torn.is_empty() {
                 let kept = durable::keep_tail(&path, length, &torn)?;
                 tracing::warn!(kept = %kept.display(), "the end of {} was torn", path.display());
-                file.set_len(length)?;
             }
+            cut(&file, length)?;
             for segment in &state.segments {
                 latch.barrier(&File::open(&segment.path)?)?;
             }
             latch.barrier(&names)?;
             for (segment, seal) in &unsealed {
+                // It is not believed of a file with zeros at its end.
+                cut(&File::options().write(true).open(segment)?, seal.length)?;
                 seal.write(segment);
             }
             // It would be believed again once this one is as long as it was.
             seal::remove(&path);
             seal::remove_orphans(dir)?;
-            Ok(AppendFile::new(file, length))
+            Ok(AppendFile::with_zeros_ahead(file, length))
         };
         let file = settle().map_err(|error| OpenError::io("sync", &path, error))?;
         state.last().file = Some(file.reading());
@@ -130,7 +132,9 @@ impl SegmentLog {
             Err(error) => return Err(self.latch.close("starting a segment", &error)),
         };
         crash::point(crash::PUBLISHER_AFTER_ROLL);
-        self.file = AppendFile::new(file, format::FILE_HEADER_BYTES as u64);
+        let file = AppendFile::with_zeros_ahead(file, format::FILE_HEADER_BYTES as u64);
+        let mut full = std::mem::replace(&mut self.file, file);
+        full.cut().map_err(|error| self.latch.close("cutting off zeros", &error))?;
         let mut state = self.shared.change();
         let full = state.last();
         full.close();
@@ -158,6 +162,17 @@ impl SegmentLog {
             .map_err(|error| self.latch.judge("reading what is truncated", &io_error(error)))?;
         let new = (floor - extent.next).max(0) as usize;
         Ok(stored + body_bytes(&entries[..new]))
+    }
+}
+
+impl Drop for SegmentLog {
+    /// At rest a file ends with its last commit.
+    fn drop(&mut self) {
+        if self.latch.check().is_ok()
+            && let Err(error) = self.file.cut()
+        {
+            tracing::debug!(%error, "zeros stay at the end of the log");
+        }
     }
 }
 
@@ -247,6 +262,14 @@ fn create(dir: &Path) -> Result<Identity, OpenError> {
     let identity = Identity::new(log_id);
     meta::write(dir, &identity)?;
     Ok(identity)
+}
+
+/// Takes off what stands behind the bytes that count.
+fn cut(file: &File, length: u64) -> io::Result<()> {
+    match file.metadata()?.len() > length {
+        true => file.set_len(length),
+        false => Ok(()),
+    }
 }
 
 fn header(log_id: Uuid, first: Sequence, floor: Sequence, chain_before: Chain) -> FileHeader {
