@@ -281,16 +281,18 @@ impl Committed {
         }
     }
 
-    /// Tells everybody. Who has hung up meanwhile changes nothing. The last is told
-    /// first: a stream waits for its oldest answer, and when it is woken all are there.
-    pub fn answer(self) {
-        let Committed { log_id, mut events, answers } = self;
-        for (answer, outcomes) in answers.into_iter().rev() {
+    /// Tells so many of those who have not been told yet, and says whether there are more. Who
+    /// has hung up meanwhile changes nothing. The last is told first: a stream waits for its
+    /// oldest answer, and when it is woken all are there.
+    pub fn answer(&mut self, most: usize) -> bool {
+        let Committed { log_id, events, answers } = self;
+        let told = answers.len().saturating_sub(most);
+        for (answer, outcomes) in answers.drain(told..).rev() {
             let _ = answer.send(Answered::of(outcomes, |outcome, receipts| match outcome {
                 Outcome::Appended { from, to } => {
                     receipts.extend(events[from..to].iter_mut().map(
                         |NewEvent { key, accepted, .. }| Receipt {
-                            log_id,
+                            log_id: *log_id,
                             key: std::mem::take(key),
                             accepted: accepted.clone(),
                             duplicate: false,
@@ -299,12 +301,13 @@ impl Committed {
                     Ok(())
                 }
                 Outcome::Duplicate(known) => {
-                    receipts.extend(duplicates(log_id, known));
+                    receipts.extend(duplicates(*log_id, known));
                     Ok(())
                 }
                 Outcome::Refused { refusal, .. } => Err(refusal),
             }));
         }
+        !self.answers.is_empty()
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
     aging::Aging,
     batch::{Answered, Batch},
     clock::Clock,
-    group::{Answer, Ground, Group},
+    group::{Answer, Committed, Ground, Group},
     halt::{Guard, Halt},
     log::{EventLog, Extent, LogReader},
     oldest::Oldest,
@@ -24,6 +24,9 @@ use super::{
     trim,
 };
 use crate::proto::limits::*;
+
+/// Requests whose answers are given out in one go.
+const ANSWERED_TOGETHER: usize = 16;
 
 /// The entrance: hands requests to the appender.
 #[derive(Debug, Clone)]
@@ -106,13 +109,15 @@ impl Publisher {
         let guard = Guard(Arc::clone(&halt));
         let bounds = Bounds::of(&parts.limits);
         let oldest = Oldest::default();
-        let appender = Appender { reader, parts, bounds, queue, carried: None, oldest };
+        let (committed, answering) = mpsc::unbounded_channel();
+        let appender = Appender { reader, parts, bounds, queue, carried: None, oldest, committed };
         let thread = std::thread::Builder::new().name("appender".to_owned()).spawn(move || {
             let _guard = guard;
             appender.run();
         })?;
         let room = Arc::new(Semaphore::new(MAX_QUEUE_WEIGHT));
         tokio::spawn(tick(sender.downgrade(), Arc::clone(&room)));
+        tokio::spawn(answer(answering));
         Ok((Publisher { queue: sender, room, bounds, halt }, thread))
     }
 
@@ -202,6 +207,16 @@ async fn tick(appender: mpsc::WeakUnboundedSender<Work>, room: Arc<Semaphore>) {
     }
 }
 
+/// Tells callers of what is committed, a few at a time: so the first of them are on their way
+/// while others are still being told, and publish again while those are on theirs.
+async fn answer(mut committed: mpsc::UnboundedReceiver<Committed>) {
+    while let Some(mut group) = committed.recv().await {
+        while group.answer(ANSWERED_TOGETHER) {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
 struct Appender {
     parts: Parts,
     reader: Arc<dyn LogReader>,
@@ -210,6 +225,8 @@ struct Appender {
     /// Taken from the queue, but not fit for the group before it.
     carried: Option<Work>,
     oldest: Oldest,
+    /// Those who are to be told.
+    committed: mpsc::UnboundedSender<Committed>,
 }
 
 impl Appender {
@@ -293,7 +310,8 @@ impl Appender {
                     receivers.tell_overtaken(base.floor..now.floor);
                     extent.send_replace(now);
                 }
-                committed.answer();
+                // Where there is no runtime any more, nobody waits either.
+                let _ = self.committed.send(committed);
                 if let Err(error) = store.save_if_many(receipts) {
                     halt.judge(&error);
                 }

@@ -40,9 +40,9 @@ fn commit(fail: Option<CommitError>, requests: Vec<Intent>) -> Answered {
             }
         }
         match group.commit(engine) {
-            Ok(committed) => {
+            Ok(mut committed) => {
                 committed.insert_into(&receipts);
-                committed.answer();
+                committed.answer(usize::MAX);
             }
             Err(failed) => {
                 let refusal = halt.judge(&failed.error);
