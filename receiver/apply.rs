@@ -3,7 +3,6 @@
 //! the committed cursor, and only after the commit.
 
 use std::{
-    collections::VecDeque,
     path::PathBuf,
     sync::{
         Arc,
@@ -195,7 +194,7 @@ impl Apply {
     /// One sentence: the disk failed while the store was being closed.
     pub fn run(mut self, mut work: mpsc::Receiver<Work>) -> Result<(), String> {
         while let Some(first) = self.wait(&mut work) {
-            let mut pending = VecDeque::new();
+            let mut pending = Vec::new();
             let mut asked = self.take(first, &mut pending);
             loop {
                 // All that has arrived, and no waiting for more.
@@ -206,10 +205,13 @@ impl Apply {
                 if pending.is_empty() || self.ending.is_cancelled() {
                     break;
                 }
-                let group = next_group(&mut pending);
-                if let Err(stop) = self.settle(&group) {
-                    self.stop(stop);
-                    pending.clear();
+                let count = next_group(&pending);
+                match self.settle(&pending[..count]) {
+                    Ok(()) => drop(pending.drain(..count)),
+                    Err(stop) => {
+                        self.stop(stop);
+                        pending.clear();
+                    }
                 }
                 self.prune_under_load();
                 self.carry_out_orders();
@@ -295,7 +297,7 @@ impl Apply {
     }
 
     /// Puts a frame's events behind those that wait. Answers with what is no frame.
-    fn take(&mut self, work: Work, pending: &mut VecDeque<Step>) -> Option<Work> {
+    fn take(&mut self, work: Work, pending: &mut Vec<Step>) -> Option<Work> {
         let (stream, placed) = match work {
             Work::Frame { stream, placed } => (stream, placed),
             asked => return Some(asked),
@@ -313,7 +315,11 @@ impl Apply {
                 if steps.iter().any(|step| matches!(step, Step::Next { .. })) {
                     self.gaps = 0;
                 }
-                pending.extend(steps);
+                if pending.is_empty() {
+                    *pending = steps;
+                } else {
+                    pending.extend(steps);
+                }
             }
             Err(Misfit::Gap { expected, found }) => {
                 self.refused = Some(stream);
@@ -557,20 +563,20 @@ fn store_changed(why: &str) -> Stop {
 }
 
 /// Whether enough waits for a commit. More stays in the queue, which is bounded.
-fn is_full(pending: &VecDeque<Step>) -> bool {
+fn is_full(pending: &[Step]) -> bool {
     let bytes = || pending.iter().map(|step| step.event().intent.data.len()).sum::<usize>();
     pending.len() >= MAX_COMMIT_EVENTS || bytes() >= MAX_COMMIT_BYTES
 }
 
-fn next_group(pending: &mut VecDeque<Step>) -> Vec<Step> {
+/// How many of those that wait are committed together.
+fn next_group(pending: &[Step]) -> usize {
     let mut bytes = 0;
     let fits = pending.iter().take(MAX_COMMIT_EVENTS).take_while(|step| {
         let first = bytes == 0;
         bytes += 1 + step.event().intent.data.len();
         first || bytes <= MAX_COMMIT_BYTES
     });
-    let count = fits.count();
-    pending.drain(..count).collect()
+    fits.count()
 }
 
 mod forwarded;

@@ -109,10 +109,11 @@ impl Apply {
         if self.halted && self.board.halted_for() == Some(EVENT_FAILED) {
             self.go_on();
         }
-        self.board.note_taken_over(brings);
+        // First: who sees that it has taken over sees what it has brought, too.
         self.look_at_ledger();
         self.look_at_outbox();
         self.look_at_skipped();
+        self.board.note_taken_over(brings);
         tracing::info!(version, "the rebuilt database has taken over");
         Ok(())
     }

@@ -14,7 +14,7 @@ use tonic_health::pb::{
 use crate::harness::{
     events::{adjusted, adjustments},
     fake_publisher::{FakePublisher, History, Step, after},
-    files::{length, segments},
+    files::segments,
     loopback,
     pair::{Pair, directory},
     producer::Producer,
@@ -69,13 +69,15 @@ async fn net_03_sigterm_completes_what_is_under_way_and_ends_the_streams() {
     assert_eq!(first.status(), ServingStatus::Serving);
 
     let segment = segments(publisher.dir()).remove(0);
-    let before = length(&segment);
+    let before = std::fs::read(&segment).expect("readable");
     let client = publisher.client.clone();
     let under_way = tokio::spawn(async move {
         crate::harness::publisher::publish(&client, "", vec![adjusted("k1", "a", 1)]).await
     });
-    wait_until("the publish is in the file", async || (length(&segment) > before).then_some(()))
-        .await;
+    wait_until("the publish is in the file", async || {
+        (std::fs::read(&segment).expect("readable") != before).then_some(())
+    })
+    .await;
     publisher.process.tell_to_end();
     let next = within("a change of health", watch.message())
         .await
