@@ -73,12 +73,7 @@ pub enum Failed {
 
 impl Writer {
     /// Takes over an opened store that has committed up to `committed`.
-    pub fn new(
-        mut store: Store,
-        committed: Option<Cursor>,
-        projection: Arc<dyn Projection>,
-    ) -> Self {
-        store.copy_beside();
+    pub fn new(store: Store, committed: Option<Cursor>, projection: Arc<dyn Projection>) -> Self {
         let (db, log) = (store.db().to_owned(), store.log.clone());
         let current = Current::new(projection, store.kind.clone());
         let gate = store.gate().clone();
@@ -381,7 +376,6 @@ impl Writer {
     fn open(&mut self, open: Open) -> Result<Store, Failed> {
         let mut store = self.open_by_whoever(open).map_err(failed)?;
         store.take_over(self.gate.clone());
-        store.copy_beside();
         let found = cursor::read(&store.connection, &self.log).map_err(Failed::Store)?;
         if found != self.committed {
             match &self.unsure {

@@ -13,7 +13,7 @@ use std::{
 
 use rusqlite::{Connection, hooks::Wal as Handle, wal::CheckpointMode};
 
-use super::{Store, copier::Copier, gate::Gate, lock, trouble};
+use super::{Store, gate::Gate, lock, trouble};
 use crate::proto::crash;
 
 /// Pages after which the log is copied into the database: 4 MiB at 4 KiB each.
@@ -38,15 +38,6 @@ pub(super) struct Wal {
     looked: Instant,
     /// For those who read beside the writer.
     gate: Gate,
-    copying: Copying,
-}
-
-/// Who copies the log when it is due.
-enum Copying {
-    /// The writer.
-    Here,
-    /// A thread of its own, which is started when it is due for the first time.
-    Beside(Option<Copier>),
 }
 
 impl Wal {
@@ -67,18 +58,7 @@ impl Wal {
             before: 0,
             looked: Instant::now(),
             gate: Gate::default(),
-            copying: Copying::Here,
         })
-    }
-
-    /// What has come of copying beside the writer, once it has ended; where it is `awaited`, that
-    /// is waited for.
-    fn copied(&mut self, awaited: bool) -> Option<rusqlite::Result<bool>> {
-        match &mut self.copying {
-            Copying::Beside(Some(copier)) if awaited => copier.wait(),
-            Copying::Beside(Some(copier)) => copier.ended(),
-            Copying::Beside(None) | Copying::Here => None,
-        }
     }
 
     fn bytes(&self) -> u64 {
@@ -94,7 +74,7 @@ pub(super) fn barrier(connection: &Connection) -> rusqlite::Result<bool> {
 }
 
 /// `false`: others use the file, and part of it has to wait.
-pub(super) fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result<bool> {
+fn checkpoint(connection: &Connection, mode: CheckpointMode) -> rusqlite::Result<bool> {
     let done = match connection.wal_checkpoint_v2(None::<&str>, mode) {
         Ok((pages, copied)) => pages == copied,
         Err(error) if trouble::judge(&error) == trouble::Trouble::Busy => false,
@@ -130,45 +110,13 @@ impl Store {
                 return Ok(());
             }
         }
-        let due = pages >= self.wal.next;
-        // Where it is due once more already, the disk is slow: the writer waits for it.
-        if let Some(copied) = self.wal.copied(due) {
-            copied?;
-            // The rest.
+        if pages >= self.wal.next {
             checkpoint(&self.connection, CheckpointMode::PASSIVE)?;
-        } else if due {
-            self.copy()?;
-        }
-        if due {
             // A reader may keep it from starting over; then not at every commit again.
             self.wal.next = pages + CHECKPOINT_PAGES;
             if pages >= CROWDED_PAGES {
                 self.wal.gate.close();
             }
-        }
-        Ok(())
-    }
-
-    /// From here on the log is copied beside the writer. What it finds wrong is told by the next
-    /// [`Store::after_commit`]; what has been committed meanwhile stands in the log all the same.
-    pub fn copy_beside(&mut self) {
-        self.wal.copying = Copying::Beside(None);
-    }
-
-    /// Copies the log, or has it copied.
-    fn copy(&mut self) -> rusqlite::Result<()> {
-        if let Copying::Beside(copier @ None) = &mut self.wal.copying {
-            match Copier::start(&self.db) {
-                Ok(started) => *copier = Some(started),
-                Err(why) => {
-                    tracing::warn!("the write-ahead log is not copied beside the writer: {why}");
-                    self.wal.copying = Copying::Here;
-                }
-            }
-        }
-        match &mut self.wal.copying {
-            Copying::Beside(Some(copier)) => copier.begin(),
-            _ => drop(checkpoint(&self.connection, CheckpointMode::PASSIVE)?),
         }
         Ok(())
     }
@@ -199,8 +147,7 @@ impl Store {
     fn cut(&mut self) -> rusqlite::Result<bool> {
         // A reader in the way is not waited for: there will be another time.
         self.connection.busy_timeout(Duration::ZERO)?;
-        let copied = self.wal.copied(true).unwrap_or(Ok(true));
-        let done = copied.and_then(|_| checkpoint(&self.connection, CheckpointMode::TRUNCATE));
+        let done = checkpoint(&self.connection, CheckpointMode::TRUNCATE);
         // Where it could not be cut, nobody need wait outside for that.
         self.wal.gate.open();
         let done = done?;
@@ -218,7 +165,6 @@ impl Store {
     /// As [`Store::after_commit`].
     pub fn close(mut self) -> rusqlite::Result<()> {
         self.cut()?;
-        self.wal.copying = Copying::Here;
         self.connection.close().map_err(|(_, error)| error)
     }
 }

@@ -4,7 +4,6 @@
 pub mod baseline;
 mod checkpoint;
 pub mod contents;
-mod copier;
 pub mod cursor;
 pub mod descent;
 pub mod fit;

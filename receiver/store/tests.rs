@@ -276,38 +276,11 @@ fn format_2_gets_the_tables_that_it_lacks() {
     assert!(kind.stands_in(&tables).expect("readable"));
 }
 
-/// The writer never waits long: the log starts over again and again, at its usual size.
-#[test]
-fn a_log_that_is_copied_beside_the_writer_starts_over() {
-    let (_directory, db) = directory();
-    let mut store = opened(&db);
-    store.copy_beside();
-    let wal = lock::beside(&db, "-wal");
-    let mut peak = 0;
-    for n in 0..400 {
-        let write = "INSERT INTO stock VALUES (?1 || hex(zeroblob(64 * 1024)), 1, 1)";
-        store.connection.execute(write, [n]).expect("written");
-        store.after_commit().expect("no error");
-        peak = peak.max(fs::metadata(&wal).map_or(0, |file| file.len()));
-    }
-    assert!(peak < 24 << 20, "{peak} bytes for 50 MiB");
-    store.close().expect("closed");
-    assert_eq!(fs::metadata(&wal).map_or(0, |file| file.len()), 0);
-    let store = opened(&db);
-    let ask = |sql: &str| store.connection.query_row(sql, [], |row| row.get::<_, String>(0));
-    assert_eq!(ask("PRAGMA integrity_check").expect("whole"), "ok");
-    assert_eq!(ask("SELECT CAST(count(*) AS TEXT) FROM stock").expect("there"), "400");
-}
-
 /// Readers that overlap, each beginning before the one before it ends, while 40 MiB are
-/// written. `through`: whether they come through the gate; `beside`: whether the log is copied
-/// beside the writer. How large it was.
-fn peak_beside_overlapping_readers(through: bool, beside: bool) -> u64 {
+/// written. `through`: whether they come through the gate. How large the write-ahead log was.
+fn peak_beside_overlapping_readers(through: bool) -> u64 {
     let (_directory, db) = directory();
     let mut store = opened(&db);
-    if beside {
-        store.copy_beside();
-    }
     let wal = lock::beside(&db, "-wal");
     let mut inside = None;
     let mut peak = 0;
@@ -332,10 +305,8 @@ fn peak_beside_overlapping_readers(through: bool, beside: bool) -> u64 {
 #[test]
 fn readers_that_overlap_leave_a_moment_to_cut_the_log() {
     const MIB: u64 = 1 << 20;
-    for beside in [false, true] {
-        let gated = peak_beside_overlapping_readers(true, beside);
-        let ungated = peak_beside_overlapping_readers(false, beside);
-        assert!(gated < 24 * MIB, "{gated} bytes");
-        assert!(ungated > 32 * MIB, "{ungated} bytes: nothing is shown by this");
-    }
+    let (gated, ungated) =
+        (peak_beside_overlapping_readers(true), peak_beside_overlapping_readers(false));
+    assert!(gated < 24 * MIB, "{gated} bytes");
+    assert!(ungated > 32 * MIB, "{ungated} bytes: nothing is shown by this");
 }
