@@ -267,8 +267,13 @@ impl AppendFile {
             if self.zeros_ahead && bytes.len() <= SMALL_WRITE_BYTES {
                 match self.file.write_all_at(ZEROS, end) {
                     Ok(()) => self.filled += ZEROS.len() as u64,
-                    // It does without.
-                    Err(error) if is_full(&error) => {}
+                    // It does without, and leaves what room there is to others.
+                    Err(error) if is_full(&error) => {
+                        self.zeros_ahead = false;
+                        self.file
+                            .set_len(end)
+                            .map_err(|error| latch.close("cutting off zeros", &error))?;
+                    }
                     Err(error) => return Err(latch.close("a write", &error)),
                 }
             }

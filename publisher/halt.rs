@@ -83,8 +83,8 @@ pub fn shutting_down() -> Refusal {
         .retry_after(std::time::Duration::from_secs(1))
 }
 
-/// Held by a thread that writes: if it fails, the log is closed rather than left
-/// waiting for it.
+/// Held by a thread that writes, or a task that answers: if it fails, the log is closed rather
+/// than left waiting for it.
 #[derive(Debug)]
 pub struct Guard(pub Arc<Halt>);
 

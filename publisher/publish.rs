@@ -25,8 +25,11 @@ use super::{
 };
 use crate::proto::limits::*;
 
-/// Requests whose answers are given out in one go.
-const ANSWERED_TOGETHER: usize = 16;
+/// Requests whose answers are given out in one go. With fewer, more is written in smaller
+/// pieces; with more, callers wait for the last of them.
+const ANSWERED_TOGETHER: usize = 32;
+/// Groups that may be committed before the answers to the first of them have gone out.
+const COMMITTED_AHEAD: usize = 8;
 
 /// The entrance: hands requests to the appender.
 #[derive(Debug, Clone)]
@@ -109,7 +112,7 @@ impl Publisher {
         let guard = Guard(Arc::clone(&halt));
         let bounds = Bounds::of(&parts.limits);
         let oldest = Oldest::default();
-        let (committed, answering) = mpsc::unbounded_channel();
+        let (committed, answering) = mpsc::channel(COMMITTED_AHEAD);
         let appender = Appender { reader, parts, bounds, queue, carried: None, oldest, committed };
         let thread = std::thread::Builder::new().name("appender".to_owned()).spawn(move || {
             let _guard = guard;
@@ -117,7 +120,7 @@ impl Publisher {
         })?;
         let room = Arc::new(Semaphore::new(MAX_QUEUE_WEIGHT));
         tokio::spawn(tick(sender.downgrade(), Arc::clone(&room)));
-        tokio::spawn(answer(answering));
+        tokio::spawn(answer(answering, Guard(Arc::clone(&halt))));
         Ok((Publisher { queue: sender, room, bounds, halt }, thread))
     }
 
@@ -209,7 +212,7 @@ async fn tick(appender: mpsc::WeakUnboundedSender<Work>, room: Arc<Semaphore>) {
 
 /// Tells callers of what is committed, a few at a time: so the first of them are on their way
 /// while others are still being told, and publish again while those are on theirs.
-async fn answer(mut committed: mpsc::UnboundedReceiver<Committed>) {
+async fn answer(mut committed: mpsc::Receiver<Committed>, _guard: Guard) {
     while let Some(mut group) = committed.recv().await {
         while group.answer(ANSWERED_TOGETHER) {
             tokio::task::yield_now().await;
@@ -226,7 +229,7 @@ struct Appender {
     carried: Option<Work>,
     oldest: Oldest,
     /// Those who are to be told.
-    committed: mpsc::UnboundedSender<Committed>,
+    committed: mpsc::Sender<Committed>,
 }
 
 impl Appender {
@@ -311,7 +314,7 @@ impl Appender {
                     extent.send_replace(now);
                 }
                 // Where there is no runtime any more, nobody waits either.
-                let _ = self.committed.send(committed);
+                let _ = self.committed.blocking_send(committed);
                 if let Err(error) = store.save_if_many(receipts) {
                     halt.judge(&error);
                 }

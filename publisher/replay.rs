@@ -34,7 +34,7 @@ use crate::proto::{
     pb,
     refusal::{Reason, Refusal},
     stored::{Frame, ReplayResponse},
-    wire,
+    wire::{self, DataForm},
 };
 
 /// Frames that wait for a slow reader.
@@ -214,8 +214,8 @@ impl Replay {
         Ok(blocking(look).await?)
     }
 
-    /// What follows the cursor, as much as fits about one frame, or all of a larger commit;
-    /// none at the head.
+    /// What follows the cursor, as much as fits about one frame, or all of a larger commit in
+    /// the form that is stored; none at the head.
     async fn read(&self, left: Option<u64>) -> Result<Option<Packed>, End> {
         let (reader, cursor) = (Arc::clone(&self.reader), self.cursor);
         let from = cursor.sequence + 1;
@@ -224,11 +224,16 @@ impl Replay {
         }
         let (shape, snapshots) = (self.request.shape.clone(), self.snapshots.clone());
         let read = move || {
-            let entries =
-                reader.read_commits(from, FRAME_EVENTS, FRAME_BYTES).map_err(|error| {
-                    let refusal = unreadable(error, cursor.sequence, &reader.extent());
-                    snapshots.told_of(refusal, &*reader)
-                })?;
+            let entries = if shape.form == DataForm::Stored {
+                reader.read_commits(from, FRAME_EVENTS, FRAME_BYTES)
+            } else {
+                // Other forms take several times the bytes that are stored.
+                reader.read(from, FRAME_EVENTS, FRAME_BYTES)
+            };
+            let entries = entries.map_err(|error| {
+                let refusal = unreadable(error, cursor.sequence, &reader.extent());
+                snapshots.told_of(refusal, &*reader)
+            })?;
             if entries.is_empty() {
                 return Ok(None);
             }

@@ -42,7 +42,8 @@ fn commit(fail: Option<CommitError>, requests: Vec<Intent>) -> Answered {
         match group.commit(engine) {
             Ok(mut committed) => {
                 committed.insert_into(&receipts);
-                committed.answer(usize::MAX);
+                // A few at a time, as it is done.
+                while committed.answer(2) {}
             }
             Err(failed) => {
                 let refusal = halt.judge(&failed.error);

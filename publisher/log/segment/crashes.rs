@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{Options, SegmentLog, seal};
+use super::{Options, SegmentLog, format::FILE_HEADER_BYTES, seal};
 use crate::publisher::{
     durable::{self, Latch},
     log::{Entry, EventLog as _, Extent, OpenError},
@@ -54,17 +54,17 @@ fn cut(before: &Files, after: &Files, mut chance: impl FnMut() -> bool) -> Files
                 if new.len() < old.len() && chance() {
                     content.truncate(new.len());
                 }
-                let mut at = old.len();
-                while at < new.len() && chance() {
-                    let end = ((at / SECTOR + 1) * SECTOR).min(new.len());
-                    match chance() {
-                        true => content.extend_from_slice(&new[at..end]),
-                        false => content.resize(end, 0),
-                    }
-                    at = end;
-                }
+                grow(&mut content, new, &mut chance);
                 disk.insert(name.clone(), content);
             }
+        }
+    }
+    for (name, new) in after.iter().filter(|(name, _)| !before.contains_key(*name)) {
+        if chance() {
+            // It had its name only once its header was there.
+            let mut content = new[..FILE_HEADER_BYTES.min(new.len())].to_vec();
+            grow(&mut content, new, &mut chance);
+            disk.insert(name.clone(), content);
         }
     }
     let names = before.keys().chain(after.keys());
@@ -84,6 +84,18 @@ fn cut(before: &Files, after: &Files, mut chance: impl FnMut() -> bool) -> Files
         disk.insert(name.clone(), content);
     }
     disk
+}
+
+/// Any of the sectors that a file has got more, and any length.
+fn grow(content: &mut Vec<u8>, new: &[u8], mut chance: impl FnMut() -> bool) {
+    while content.len() < new.len() && chance() {
+        let at = content.len();
+        let end = ((at / SECTOR + 1) * SECTOR).min(new.len());
+        match chance() {
+            true => content.extend_from_slice(&new[at..end]),
+            false => content.resize(end, 0),
+        }
+    }
 }
 
 fn opened(disk: &Files) -> (tempfile::TempDir, SegmentLog) {

@@ -222,8 +222,8 @@ fn scan(file: &File, path: PathBuf, header: FileHeader) -> io::Result<Scan> {
     }
     let left = (end - segment.length) as usize;
     let mut rest = window.get(segment.length, left)?.unwrap_or_default();
-    rest.truncate(rest.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1));
     let more = (1..rest.len()).any(|at| starts_whole_frame(&rest[at..], salt));
+    rest.truncate(rest.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1));
     Ok(Scan { segment, floor, head, rest, more })
 }
 

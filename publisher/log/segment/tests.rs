@@ -91,6 +91,36 @@ fn pages_of_the_last_group_that_never_arrived_are_a_torn_end() {
     }
 }
 
+/// What moves the floor alone is a frame that ends with its checksum, and that may end with zero.
+#[test]
+fn damage_before_a_frame_that_ends_with_zero_is_corrupt() {
+    const EVENTS: Sequence = 20_000;
+    let dir = durable::scratch();
+    let mut log = open(dir.path(), 1 << 24).expect("opens");
+    log.commit(&(0..EVENTS).map(entry).collect::<Vec<_>>(), 0).expect("stored");
+    drop(log);
+    let path = segment(dir.path(), 0);
+    let whole = fs::read(&path).expect("read");
+    let salt = format::FileHeader::decode(&whole).expect("a header").salt;
+    let frame = |floor| {
+        let mut frame = Vec::new();
+        format::encode_frame(&mut frame, salt, EVENTS, &[], floor).expect("small");
+        frame
+    };
+    let mut floors = 1..=EVENTS;
+    let floor = floors.find(|&floor| frame(floor).ends_with(&[0])).expect("one in 256 does");
+    for zeros in [0, 5_000] {
+        let mut content = [&whole[..], &frame(floor), &vec![0; zeros]].concat();
+        fs::write(&path, &content).expect("written");
+        let extent = open(dir.path(), 1 << 24).expect("opens").reader().extent();
+        assert_eq!((extent.floor, extent.next), (floor, EVENTS), "{zeros} zeros");
+        content[whole.len() - 1] ^= 1;
+        fs::write(&path, &content).expect("written");
+        let damaged = open(dir.path(), 1 << 24).expect_err("damaged");
+        assert!(matches!(damaged, OpenError::Corrupt { sequence: 0, .. }), "{zeros}: {damaged}");
+    }
+}
+
 #[test]
 fn zeros_behind_the_last_group_are_neither_torn_nor_damage() {
     let dir = written(200, 9); // several groups a file

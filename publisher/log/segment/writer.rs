@@ -80,24 +80,25 @@ impl SegmentLog {
         let (path, length, salt) = (last.path.clone(), last.length, last.header.salt);
         let mut settle = || -> io::Result<AppendFile> {
             let file = File::options().read(true).write(true).open(&path)?;
+            let mut file = AppendFile::with_zeros_ahead(file, length);
             if !torn.is_empty() {
                 let kept = durable::keep_tail(&path, length, &torn)?;
                 tracing::warn!(kept = %kept.display(), "the end of {} was torn", path.display());
             }
-            cut(&file, length)?;
+            file.cut()?;
             for segment in &state.segments {
                 latch.barrier(&File::open(&segment.path)?)?;
             }
             latch.barrier(&names)?;
             for (segment, seal) in &unsealed {
                 // It is not believed of a file with zeros at its end.
-                cut(&File::options().write(true).open(segment)?, seal.length)?;
+                AppendFile::new(File::options().write(true).open(segment)?, seal.length).cut()?;
                 seal.write(segment);
             }
             // It would be believed again once this one is as long as it was.
             seal::remove(&path);
             seal::remove_orphans(dir)?;
-            Ok(AppendFile::with_zeros_ahead(file, length))
+            Ok(file)
         };
         let file = settle().map_err(|error| OpenError::io("sync", &path, error))?;
         state.last().file = Some(file.reading());
@@ -134,7 +135,10 @@ impl SegmentLog {
         crash::point(crash::PUBLISHER_AFTER_ROLL);
         let file = AppendFile::with_zeros_ahead(file, format::FILE_HEADER_BYTES as u64);
         let mut full = std::mem::replace(&mut self.file, file);
-        full.cut().map_err(|error| self.latch.close("cutting off zeros", &error))?;
+        if let Err(error) = full.cut() {
+            // A start takes them for what they are.
+            tracing::warn!(%error, "zeros stay at the end of a full segment");
+        }
         let mut state = self.shared.change();
         let full = state.last();
         full.close();
@@ -262,14 +266,6 @@ fn create(dir: &Path) -> Result<Identity, OpenError> {
     let identity = Identity::new(log_id);
     meta::write(dir, &identity)?;
     Ok(identity)
-}
-
-/// Takes off what stands behind the bytes that count.
-fn cut(file: &File, length: u64) -> io::Result<()> {
-    match file.metadata()?.len() > length {
-        true => file.set_len(length),
-        false => Ok(()),
-    }
 }
 
 fn header(log_id: Uuid, first: Sequence, floor: Sequence, chain_before: Chain) -> FileHeader {
