@@ -47,7 +47,7 @@ impl Connection {
     }
 
     /// Lets those who are about to run go first, once before each flush, if there is little to
-    /// write: the answers to one group commit become ready together, and each of them would
+    /// write: answers to a group commit become ready together, many at a time, and each of them would
     /// be a write of its own. It is no timer: with nobody else about to run, a turn takes
     /// less than a microsecond.
     fn poll_turn(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {

@@ -203,9 +203,9 @@ impl Latch {
     }
 }
 
-/// Zeros that are written ahead in one go.
+/// Zeros that are written ahead in one piece.
 const ZEROS: &[u8] = &[0; 256 * 1024];
-/// Writes up to this size are worth zeros ahead: of those that fit into one go, at least so many.
+/// Writes up to this size are worth zeros ahead: eight of them, or more, go over one piece.
 const SMALL_WRITE_BYTES: usize = ZEROS.len() / 8;
 
 /// A file that grows at its end, in two steps: what has been written counts only
@@ -230,7 +230,7 @@ impl AppendFile {
 
     /// The same, with zeros behind the bytes that count while little is written at a time: over
     /// them, the next bytes change neither the file's length nor what is allocated to it, and
-    /// their sync has no journal of the file system's to wait for. Whoever reads the file has to
+    /// their sync has nothing of the file system's own to write. Whoever reads the file has to
     /// expect them.
     pub fn with_zeros_ahead(file: File, length: u64) -> Self {
         AppendFile { zeros_ahead: true, ..AppendFile::new(file, length) }

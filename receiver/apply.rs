@@ -205,7 +205,7 @@ impl Apply {
                 if pending.is_empty() || self.ending.is_cancelled() {
                     break;
                 }
-                let count = next_group(&pending);
+                let count = group_size(&pending);
                 match self.settle(&pending[..count]) {
                     Ok(()) => drop(pending.drain(..count)),
                     Err(stop) => {
@@ -569,7 +569,7 @@ fn is_full(pending: &[Step]) -> bool {
 }
 
 /// How many of those that wait are committed together.
-fn next_group(pending: &[Step]) -> usize {
+fn group_size(pending: &[Step]) -> usize {
     let mut bytes = 0;
     let fits = pending.iter().take(MAX_COMMIT_EVENTS).take_while(|step| {
         let first = bytes == 0;

@@ -220,17 +220,12 @@ impl Reader {
                             && entries.len() + frame.count as usize <= max_entries;
                         more = fits || entries.is_empty() || !commits;
                     }
-                    Seen::Entry(entry) if commits => {
-                        bytes += entry.body.len();
-                        entries.push(entry);
-                    }
                     Seen::Entry(entry) => {
                         bytes += entry.body.len();
-                        if bytes > max_bytes && !entries.is_empty() {
-                            more = false;
-                        } else {
+                        more = commits || bytes <= max_bytes || entries.is_empty();
+                        if more {
                             entries.push(entry);
-                            more = entries.len() < max_entries;
+                            more = commits || entries.len() < max_entries;
                         }
                     }
                 }
