@@ -42,13 +42,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     served(descriptors, &Path::new(&out).join("served"))
 }
 
-/// The publisher's service once more, for its own server: with a message of Replay
-/// that carries stored bytes. All other messages are those generated above.
+/// The publisher's service once more, as the services themselves speak it: with a message of
+/// Replay that carries stored bytes. All other messages are those generated above.
 fn served(mut descriptors: FileDescriptorSet, out: &Path) -> Result<(), Box<dyn Error>> {
     descriptors.file.retain(|file| !ELSEWHERE.contains(&file.name()));
     fs::create_dir_all(out)?;
     tonic_prost_build::configure()
-        .build_client(false)
         .out_dir(out)
         .extern_path(".google.rpc", "::tonic_types::pb")
         .extern_path(".counterfoil.v1", "crate::proto::pb")

@@ -205,8 +205,8 @@ fn replays(criterion: &mut Criterion) {
 
 /// As a receiver does: every event checked, its fingerprint worked out anew.
 fn decoded(frame: &Bytes) -> usize {
-    let frame = pb::ReplayResponse::decode(frame.clone()).expect("as it was sent");
-    let Some(pb::replay_response::Frame::Batch(batch)) = frame.frame else { return 0 };
+    let frame = stored::ReplayResponse::decode(frame.clone()).expect("as it was sent");
+    let Some(stored::Frame::Batch(batch)) = frame.frame else { return 0 };
     let events = batch.events.into_iter().map(wire::replayed);
     events.map(|event| usize::from(event.is_ok())).sum()
 }

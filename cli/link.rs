@@ -13,6 +13,7 @@ use counterfoil::{
             receiver_service_client::ReceiverServiceClient,
             snapshot_service_client::SnapshotServiceClient,
         },
+        served::publisher_service_client::PublisherServiceClient as StoredEventsClient,
     },
 };
 use tonic::{Request, transport::Channel};
@@ -29,6 +30,14 @@ const CALL: Duration = Duration::from_secs(10);
 /// [`Failure::Usage`] for text that is no URL.
 pub fn publisher(url: &str) -> Result<PublisherServiceClient<Channel>, Failure> {
     Ok(PublisherServiceClient::new(channel(url)?).max_decoding_message_size(MAX_MESSAGE_BYTES))
+}
+
+/// The same, whose Replays bring events as they are stored.
+///
+/// # Errors
+/// As [`publisher`].
+pub fn stored_events(url: &str) -> Result<StoredEventsClient<Channel>, Failure> {
+    Ok(StoredEventsClient::new(channel(url)?).max_decoding_message_size(MAX_MESSAGE_BYTES))
 }
 
 /// A client of what a person changes at the publisher at `url`, likewise.

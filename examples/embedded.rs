@@ -48,7 +48,7 @@ impl Projection for Customers {
         if cents < 0 {
             return Ok(Applied::Rejected { reason: "negative_amount".into(), result: None });
         }
-        tables.statement(ADD)?.execute(params![intent.subject, cents])?;
+        tables.statement(ADD)?.execute(params![&*intent.subject, cents])?;
         Ok(Applied::Done(None))
     }
 

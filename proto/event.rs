@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use bytestring::ByteString;
 use sha2::{Digest, Sha256};
 use uuid::{Uuid, Variant, Version};
 
@@ -48,17 +49,18 @@ impl DataKind {
     }
 }
 
-/// One business intent, all fields within their limits, with its fingerprint.
+/// One business intent, all fields within their limits, with its fingerprint. Its texts and its
+/// payload may be slices of what it came in, which stays in memory as long as one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
     /// Idempotency key.
-    pub key: String,
+    pub key: ByteString,
     /// What happened. Named so because `type` is a word of Rust's.
-    pub event_type: String,
+    pub event_type: ByteString,
     /// What it happened to.
-    pub subject: String,
+    pub subject: ByteString,
     /// Media type, never empty.
-    pub content_type: String,
+    pub content_type: ByteString,
     /// How to read `data`.
     pub kind: DataKind,
     /// The payload.
@@ -209,10 +211,10 @@ impl Stated<'_> {
     pub fn to_intent(&self) -> Intent {
         let Content { event_type, subject, content_type, data, attributes, .. } = self.content;
         Intent {
-            key: self.key.to_owned(),
-            event_type: event_type.to_owned(),
-            subject: subject.to_owned(),
-            content_type: content_type.to_owned(),
+            key: self.key.into(),
+            event_type: event_type.into(),
+            subject: subject.into(),
+            content_type: content_type.into(),
             kind: self.kind,
             data: Bytes::copy_from_slice(data),
             attributes: attributes.to_owned(),

@@ -1,9 +1,13 @@
 //! Frames of a Replay whose events are the bytes under which they are stored: what
 //! the publisher sends, so that an event is decoded and encoded again by nobody on its
-//! way. On the wire an embedded message and its bytes are the same, so these are
+//! way, and what a receiver reads, where an event's texts stay slices of the bytes that came.
+//! On the wire an embedded message, a text and its bytes are the same, so these are
 //! `counterfoil.v1.ReplayResponse` and its parts, tag by tag.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
+use prost_types::{Struct, Timestamp};
 
 use super::pb;
 
@@ -46,6 +50,64 @@ pub struct ReplayBatch {
     pub cursor: Option<pb::Cursor>,
 }
 
+/// See [`pb::Event`]. Whether its texts are UTF-8 is still to be looked at.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Event {
+    /// Place in the log.
+    #[prost(int64, optional, tag = "1")]
+    pub sequence: Option<i64>,
+    /// Idempotency key.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub key: Bytes,
+    /// What happened.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub event_type: Bytes,
+    /// What it happened to.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub subject: Bytes,
+    /// Number of the subject's accepted events, this one included.
+    #[prost(int64, optional, tag = "5")]
+    pub subject_version: Option<i64>,
+    /// The publisher's clock at acceptance.
+    #[prost(message, optional, tag = "6")]
+    pub accept_time: Option<Timestamp>,
+    /// SHA-256 of the content.
+    #[prost(bytes = "bytes", tag = "7")]
+    pub fingerprint: Bytes,
+    /// When the first attempt was made.
+    #[prost(message, optional, tag = "8")]
+    pub first_attempt_time: Option<Timestamp>,
+    /// Accepted only at this version of the subject.
+    #[prost(int64, optional, tag = "9")]
+    pub expected_version: Option<i64>,
+    /// When it happened.
+    #[prost(message, optional, tag = "10")]
+    pub time: Option<Timestamp>,
+    /// Free names and values.
+    #[prost(btree_map = "string, string", tag = "11")]
+    pub attributes: BTreeMap<String, String>,
+    /// Media type.
+    #[prost(bytes = "bytes", tag = "12")]
+    pub content_type: Bytes,
+    /// The payload.
+    #[prost(oneof = "Data", tags = "13, 14, 15")]
+    pub data: Option<Data>,
+}
+
+/// See [`pb::event::Data`].
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum Data {
+    /// A JSON object.
+    #[prost(message, tag = "13")]
+    Json(Struct),
+    /// JSON text.
+    #[prost(bytes = "bytes", tag = "14")]
+    JsonText(Bytes),
+    /// Any bytes.
+    #[prost(bytes = "bytes", tag = "15")]
+    Binary(Bytes),
+}
+
 #[cfg(test)]
 mod tests {
     use prost::Message as _;
@@ -58,6 +120,53 @@ mod tests {
         let received =
             pb::ReplayResponse::decode(&*sent.encode_to_vec()).expect("the same message");
         received.frame.expect("the same frame")
+    }
+
+    #[test]
+    fn an_event_is_read_as_the_generated_message_says() {
+        use pb::event::Data::{Binary, Json, JsonText};
+        let time = |seconds| Some(Timestamp { seconds, nanos: 5 });
+        for (said, data) in [
+            (None, None),
+            (Some(Json(Struct::default())), Some(Data::Json(Struct::default()))),
+            (Some(JsonText("{}".into())), Some(Data::JsonText(Bytes::from_static(b"{}")))),
+            (Some(Binary(vec![0xff].into())), Some(Data::Binary(Bytes::from_static(&[0xff])))),
+        ] {
+            let said = pb::Event {
+                sequence: Some(7),
+                key: "k".into(),
+                r#type: "stock.adjusted".into(),
+                subject: "camera".into(),
+                subject_version: Some(3),
+                accept_time: time(1),
+                fingerprint: vec![9; 32].into(),
+                first_attempt_time: time(2),
+                expected_version: Some(2),
+                time: time(3),
+                attributes: [("shop".to_owned(), "7".to_owned())].into(),
+                content_type: "text/plain".into(),
+                data: said,
+            };
+            let bytes = Bytes::from(said.encode_to_vec());
+            let event = Event::decode(bytes.clone()).expect("the same message");
+            let expected = Event {
+                sequence: Some(7),
+                key: "k".into(),
+                event_type: "stock.adjusted".into(),
+                subject: "camera".into(),
+                subject_version: Some(3),
+                accept_time: time(1),
+                fingerprint: vec![9; 32].into(),
+                first_attempt_time: time(2),
+                expected_version: Some(2),
+                time: time(3),
+                attributes: [("shop".to_owned(), "7".to_owned())].into(),
+                content_type: "text/plain".into(),
+                data,
+            };
+            assert_eq!(event, expected);
+            assert!(bytes.as_ptr_range().contains(&event.key.as_ptr()), "a slice of them");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{
 };
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use bytestring::ByteString;
 use prost::Message as _;
 use uuid::Uuid;
 
@@ -24,7 +25,7 @@ use super::{
     pb,
     publishing::{Data, NewEvent},
     refusal::{Reason, Refusal},
-    surrogates,
+    stored, surrogates,
 };
 
 /// Most bytes that [`place`] adds to an event's content.
@@ -266,10 +267,6 @@ pub fn reason(text: &str) -> Result<&str, Refusal> {
     Ok(text)
 }
 
-fn or_default(content_type: String, kind: DataKind) -> String {
-    if content_type.is_empty() { kind.default_content_type().to_owned() } else { content_type }
-}
-
 /// The range that protobuf defines, years 1 to 9999, in seconds since the Unix epoch.
 const TIMESTAMP_SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
@@ -459,9 +456,9 @@ fn without_place(intent: Intent) -> pb::Event {
     };
     pb::Event {
         sequence: None,
-        key: intent.key,
-        r#type: intent.event_type,
-        subject: intent.subject,
+        key: intent.key.into(),
+        r#type: intent.event_type.into(),
+        subject: intent.subject.into(),
         subject_version: None,
         accept_time: None,
         fingerprint: Bytes::copy_from_slice(&intent.fingerprint),
@@ -469,7 +466,7 @@ fn without_place(intent: Intent) -> pb::Event {
         expected_version: intent.expected_version,
         time: intent.time.map(timestamp),
         attributes: intent.attributes.into_iter().collect::<BTreeMap<_, _>>(),
-        content_type: intent.content_type,
+        content_type: intent.content_type.into(),
         data: Some(data),
     }
 }
@@ -643,22 +640,33 @@ pub fn in_form(mut event: pb::Event, form: DataForm) -> pb::Event {
     event
 }
 
-/// Checks an event that came over a Replay in its stored form. The fingerprint is
-/// computed anew and compared.
+/// An event as it came in a Replay, its fingerprint computed anew and compared. Its texts and
+/// its payload are slices of `bytes`.
 ///
 /// # Errors
 /// CORRUPT: the publisher sent what no publisher may send.
-pub fn replayed(event: pb::Event) -> Result<Event, Refusal> {
+pub fn replayed(bytes: Bytes) -> Result<Event, Refusal> {
     let corrupt = |what: &str| Refusal::new(Reason::Corrupt, format!("a replayed event {what}"));
+    let event = stored::Event::decode(bytes)
+        .map_err(|error| corrupt(&format!("cannot be read: {error}")))?;
     let sequence = event.sequence.ok_or_else(|| corrupt("has no sequence"))?;
     let corrupt = |what: &str| corrupt(what).with("sequence", sequence);
+    let text = |bytes: Bytes, field: &str| {
+        ByteString::try_from(bytes).map_err(|_| corrupt(&format!("has a {field} that is no text")))
+    };
     let (kind, data) = match event.data {
-        Some(pb::event::Data::JsonText(text)) => (DataKind::Json, Bytes::from(text)),
-        Some(pb::event::Data::Binary(bytes)) => (DataKind::Binary, bytes),
-        Some(pb::event::Data::Json(_)) => {
+        Some(stored::Data::JsonText(json)) => {
+            (DataKind::Json, text(json, "json_text")?.into_bytes())
+        }
+        Some(stored::Data::Binary(bytes)) => (DataKind::Binary, bytes),
+        Some(stored::Data::Json(_)) => {
             return Err(corrupt("came as Struct, which is not byte for byte"));
         }
         None => (DataKind::Binary, Bytes::new()),
+    };
+    let content_type = match text(event.content_type, "content_type")? {
+        empty if empty.is_empty() => ByteString::from_static(kind.default_content_type()),
+        stated => stated,
     };
     let time = |time: Option<prost_types::Timestamp>, field: &str| {
         time.map(|time| checked_time(time, field)).transpose()
@@ -669,10 +677,10 @@ pub fn replayed(event: pb::Event) -> Result<Event, Refusal> {
         .try_into()
         .map_err(|_| corrupt("has no fingerprint of 32 bytes"))?;
     let intent = Intent {
-        content_type: or_default(event.content_type, kind),
-        key: event.key,
-        event_type: event.r#type,
-        subject: event.subject,
+        content_type,
+        key: text(event.key, "key")?,
+        event_type: text(event.event_type, "type")?,
+        subject: text(event.subject, "subject")?,
         kind,
         data,
         attributes: event.attributes.into_iter().collect(),
@@ -1031,7 +1039,7 @@ mod tests {
         new_event.expected_version = Some(0);
         let intent = intent(new_event, format_args!("events[0]"), NOW).expect("valid");
         let event = Event { sequence: 0, subject_version: 1, accept_time: NOW, intent };
-        let back = replayed(decode_stored(stored(&event)).expect("just encoded")).expect("valid");
+        let back = replayed(stored(&event)).expect("valid");
         assert_eq!(back, event);
         let late = Event {
             sequence: i64::MAX,
@@ -1058,7 +1066,7 @@ mod tests {
             ..plain.clone()
         };
         let bare = Intent {
-            subject: String::new(),
+            subject: String::new().into(),
             expected_version: Some(0),
             kind: DataKind::Binary,
             data: Bytes::new(),
@@ -1108,8 +1116,48 @@ mod tests {
         let intent = intent(new_event(), format_args!("events[0]"), NOW).expect("valid");
         let mut message =
             event(&Event { sequence: 5, subject_version: 1, accept_time: NOW, intent });
+        let refused = |message: &pb::Event| {
+            let refusal = replayed(message.encode_to_vec().into()).expect_err("changed");
+            assert_eq!(refusal.reason, Reason::Corrupt);
+            refusal.message
+        };
         message.subject = "lens".into();
-        assert_eq!(replayed(message).expect_err("changed").reason, Reason::Corrupt);
+        assert_eq!(refused(&message), "a replayed event has content that is not its fingerprint's");
+        message.data = Some(pb::event::Data::Json(prost_types::Struct::default()));
+        assert!(refused(&message).contains("as Struct"));
+        message.fingerprint = Bytes::from_static(b"short");
+        message.data = None;
+        assert!(refused(&message).contains("no fingerprint of 32 bytes"));
+        message.sequence = None;
+        assert_eq!(refused(&message), "a replayed event has no sequence");
+    }
+
+    #[test]
+    fn texts_that_are_none_are_noticed() {
+        let intent = intent(new_event(), format_args!("events[0]"), NOW).expect("valid");
+        let whole = stored(&Event { sequence: 5, subject_version: 1, accept_time: NOW, intent });
+        let whole = stored::Event::decode(whole).expect("just encoded");
+        assert_eq!(replayed(whole.encode_to_vec().into()).expect("whole").sequence, 5);
+        type Field = fn(&mut stored::Event) -> &mut Bytes;
+        let fields: [(&str, Field); 5] = [
+            ("key", |event| &mut event.key),
+            ("type", |event| &mut event.event_type),
+            ("subject", |event| &mut event.subject),
+            ("content_type", |event| &mut event.content_type),
+            ("json_text", |event| match &mut event.data {
+                Some(stored::Data::JsonText(text)) => text,
+                other => panic!("{other:?}"),
+            }),
+        ];
+        for (name, field) in fields {
+            let mut event = whole.clone();
+            *field(&mut event) = Bytes::from_static(&[b'a', 0xff]);
+            let refusal = replayed(event.encode_to_vec().into()).expect_err(name);
+            assert_eq!(refusal.reason, Reason::Corrupt);
+            assert_eq!(refusal.message, format!("a replayed event has a {name} that is no text"));
+        }
+        let refusal = replayed(Bytes::from_static(b"no message")).expect_err("no message");
+        assert_eq!(refusal.reason, Reason::Corrupt);
     }
 
     #[test]

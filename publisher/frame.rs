@@ -116,7 +116,7 @@ mod tests {
         (0..count as i64)
             .map(|sequence| {
                 let mut intent = with_data(&format!("k{sequence}"), "camera", data);
-                intent.event_type = if sequence % 2 == 0 { "a" } else { "b" }.to_owned();
+                intent.event_type = if sequence % 2 == 0 { "a" } else { "b" }.into();
                 let accept_time = Time { seconds: 0, nanos: 0 };
                 let event = Event { sequence, subject_version: 1, accept_time, intent };
                 Entry { chain: [sequence as u8; 32], accepted_at_ms: 0, body: wire::stored(&event) }

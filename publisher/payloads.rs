@@ -65,7 +65,7 @@ mod tests {
         ];
         for (payloads, event_type, data, field) in cases {
             let intent = with_data("k", "camera", data);
-            let intent = Intent { event_type: event_type.to_owned(), ..intent };
+            let intent = Intent { event_type: event_type.into(), ..intent };
             let checked = payloads.check(3, &intent.stated());
             let at_fault = checked.err().map(|refusal| refusal.fields[0].0.clone());
             assert_eq!(at_fault.as_deref(), field, "{payloads:?} {event_type} {data}");

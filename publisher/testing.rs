@@ -36,10 +36,10 @@ pub fn intent(key: &str, subject: &str) -> Intent {
 /// The same with this payload.
 pub fn with_data(key: &str, subject: &str, data: &str) -> Intent {
     let mut intent = Intent {
-        key: key.to_owned(),
-        event_type: "stock.adjusted".to_owned(),
-        subject: subject.to_owned(),
-        content_type: DataKind::Json.default_content_type().to_owned(),
+        key: key.into(),
+        event_type: "stock.adjusted".into(),
+        subject: subject.into(),
+        content_type: DataKind::Json.default_content_type().into(),
         kind: DataKind::Json,
         data: Bytes::from(data.to_owned()),
         attributes: Vec::new(),

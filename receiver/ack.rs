@@ -23,14 +23,8 @@ use super::{
     store::ledger,
 };
 use crate::proto::{
-    backoff,
-    chain::Cursor,
-    crash,
-    event::Sequence,
-    outcome::Report,
-    pb::{self, publisher_service_client::PublisherServiceClient},
-    refusal::Reason,
-    wire,
+    backoff, chain::Cursor, crash, event::Sequence, outcome::Report, pb, refusal::Reason,
+    served::publisher_service_client::PublisherServiceClient, wire,
 };
 
 /// One call's own deadline.

@@ -110,37 +110,72 @@ pub enum Misfit {
     Diverged(Sequence),
 }
 
-/// Puts a frame's events in their places after `from`, and holds the cursor
-/// that the publisher states after them against the chain computed here.
+/// A frame while its events are put in their places. Where one does not fit, nothing of the
+/// frame may be applied.
+#[derive(Debug)]
+pub struct Placing {
+    cursor: Cursor,
+    steps: Vec<Step>,
+}
+
+impl Placing {
+    /// A frame of so many events, after `from`.
+    pub fn after(from: Cursor, events: usize) -> Self {
+        Placing { cursor: from, steps: Vec::with_capacity(events) }
+    }
+
+    /// Puts an event behind those before. `judge` looks at one that is new.
+    ///
+    /// # Errors
+    /// [`Misfit`].
+    pub fn put(
+        &mut self,
+        event: Event,
+        judge: impl FnOnce(&Event) -> Option<Judged>,
+    ) -> Result<(), Misfit> {
+        let (expected, found) = (self.cursor.sequence + 1, event.sequence);
+        if found > expected {
+            return Err(Misfit::Gap { expected, found });
+        }
+        self.steps.push(if found < expected {
+            Step::Earlier(event)
+        } else {
+            self.cursor = self.cursor.advance(&event.intent.fingerprint, &event.intent.key);
+            let judged = judge(&event);
+            Step::Next { event, after: self.cursor, judged }
+        });
+        Ok(())
+    }
+
+    /// All of them, and the cursor after them; that which the publisher states is held against
+    /// the chain computed here.
+    ///
+    /// # Errors
+    /// [`Misfit`].
+    pub fn finish(self, stated: &Cursor) -> Result<(Vec<Step>, Cursor), Misfit> {
+        let Placing { cursor, steps } = self;
+        if stated.sequence > cursor.sequence {
+            return Err(Misfit::Gap { expected: cursor.sequence + 1, found: stated.sequence });
+        }
+        if stated.sequence == cursor.sequence && *stated != cursor {
+            return Err(Misfit::Diverged(cursor.sequence));
+        }
+        Ok((steps, cursor))
+    }
+}
+
+/// Puts all of a frame's events in their places, unjudged.
 ///
 /// # Errors
-/// [`Misfit`]; nothing of the frame may be applied.
+/// [`Misfit`].
 pub fn place(
     from: Cursor,
     events: Vec<Event>,
     stated: &Cursor,
 ) -> Result<(Vec<Step>, Cursor), Misfit> {
-    let mut cursor = from;
-    let mut steps = Vec::with_capacity(events.len());
-    for event in events {
-        let found = event.sequence;
-        if found > cursor.sequence + 1 {
-            return Err(Misfit::Gap { expected: cursor.sequence + 1, found });
-        }
-        if found <= cursor.sequence {
-            steps.push(Step::Earlier(event));
-            continue;
-        }
-        cursor = cursor.advance(&event.intent.fingerprint, &event.intent.key);
-        steps.push(Step::Next { event, after: cursor, judged: None });
-    }
-    if stated.sequence > cursor.sequence {
-        return Err(Misfit::Gap { expected: cursor.sequence + 1, found: stated.sequence });
-    }
-    if stated.sequence == cursor.sequence && *stated != cursor {
-        return Err(Misfit::Diverged(cursor.sequence));
-    }
-    Ok((steps, cursor))
+    let mut placing = Placing::after(from, events.len());
+    events.into_iter().try_for_each(|event| placing.put(event, |_| None))?;
+    placing.finish(stated)
 }
 
 #[cfg(test)]

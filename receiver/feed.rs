@@ -12,8 +12,9 @@ use crate::proto::{
     chain::Cursor,
     event::Sequence,
     limits::{MAX_COMMIT_BYTES, MAX_COMMIT_EVENTS},
-    pb::{self, replay_request::Start, replay_response::Frame},
+    pb::{self, replay_request::Start},
     refusal::{Reason, Refusal},
+    stored::Frame,
     wire,
 };
 

@@ -179,7 +179,7 @@ mod tests {
         let emitted = ["low", "bill", "low"].map(follow_up).to_vec();
         let out = outgoing(&event, "shop", emitted.clone()).expect("allowed");
         let named: Vec<_> =
-            out.iter().map(|out| (out.sequence, out.number, out.intent.key.as_str())).collect();
+            out.iter().map(|out| (out.sequence, out.number, &*out.intent.key)).collect();
         assert_eq!(
             named,
             [(7, 0, "k/shop/low/0"), (7, 1, "k/shop/bill/0"), (7, 2, "k/shop/low/1")]

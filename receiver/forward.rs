@@ -251,7 +251,7 @@ impl Forwarding {
 
 /// The receipt of a follow-up event, if it is one.
 fn forwarded(outgoing: &Outgoing, receipt: &Receipt) -> Option<Forwarded> {
-    if receipt.key != outgoing.intent.key || receipt.fingerprint[..] != outgoing.intent.fingerprint
+    if receipt.key != *outgoing.intent.key || receipt.fingerprint[..] != outgoing.intent.fingerprint
     {
         return None;
     }

@@ -121,11 +121,12 @@ fn adjust(tables: &Tables<'_>, item: &str, delta: i64) -> Result<Applied, Fault>
 
 fn reserve(
     tables: &Tables<'_>,
-    Intent { key, subject: item, .. }: &Intent,
+    Intent { key, subject, .. }: &Intent,
     task: &str,
     quantity: i64,
     expected_version: i64,
 ) -> Result<Applied, Fault> {
+    let item: &str = subject;
     let stock: Option<(i64, i64)> = tables
         .statement(FIND)?
         .query_row([item], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -145,7 +146,7 @@ fn reserve(
     }
     let (available, version) = (available - quantity, version + 1);
     tables.statement(TAKE)?.execute(params![item, available, version])?;
-    tables.statement(RESERVE)?.execute(params![key, task, item, quantity])?;
+    tables.statement(RESERVE)?.execute(params![&**key, task, item, quantity])?;
     Ok(Applied::Done(Some(json!({"available": available, "version": version}))))
 }
 

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -25,7 +26,7 @@ use super::{
     ack::Session,
     apply::{Streams, Work},
     current::Current,
-    decide::{Step, place},
+    decide::{Misfit, Placing, Step},
     judged::Judged,
     projection::Projection,
     retry::{self, Verdict, judge},
@@ -35,11 +36,10 @@ use crate::proto::{
     chain::Cursor,
     event::Event,
     limits::{HEARTBEAT, MAX_MESSAGE_BYTES},
-    pb::{
-        self, publisher_service_client::PublisherServiceClient, replay_request::Start,
-        replay_response::Frame,
-    },
+    pb::{self, replay_request::Start},
     refusal::{Reason, Refusal, reason_of},
+    served::publisher_service_client::PublisherServiceClient,
+    stored::Frame,
     wire,
 };
 
@@ -235,10 +235,7 @@ impl Replay {
                     });
                     continue;
                 }
-                Some(Frame::Batch(batch)) => {
-                    let events = batch.events.into_iter().map(wire::replayed);
-                    (events.collect::<Result<Vec<_>, _>>()?, stated(batch.cursor)?)
-                }
+                Some(Frame::Batch(batch)) => (batch.events, stated(batch.cursor)?),
                 Some(Frame::CaughtUp(caught_up)) => {
                     let cursor = stated(caught_up.cursor)?;
                     let head = cursor.map_or(-1, |cursor| cursor.sequence);
@@ -260,15 +257,9 @@ impl Replay {
             // At the beginning of an empty log there is nothing to hold against ours.
             let Some(cursor) = cursor else { continue };
             let from = tail.unwrap_or_else(|| Cursor::beginning(cursor.log_id));
-            let placed = place(from, events, &cursor).map(|(mut steps, after)| {
+            let placed = self.placed(from, events, &cursor)?.map(|(steps, after)| {
                 if after.sequence > from.sequence {
                     tail = Some(after);
-                }
-                let projection = self.current.projection();
-                for step in &mut steps {
-                    if let Step::Next { event, judged, .. } = step {
-                        *judged = looked_at(&*projection, event);
-                    }
                 }
                 steps
             });
@@ -276,6 +267,24 @@ impl Replay {
                 return Ok(Ended::Over);
             }
         }
+    }
+
+    /// A frame's events, checked, looked at and put in their places, and the cursor after them.
+    fn placed(
+        &self,
+        from: Cursor,
+        events: Vec<Bytes>,
+        stated: &Cursor,
+    ) -> Result<Result<(Vec<Step>, Cursor), Misfit>, Refusal> {
+        let projection = self.current.projection();
+        let mut placing = Placing::after(from, events.len());
+        for bytes in events {
+            let event = wire::replayed(bytes)?;
+            if let Err(misfit) = placing.put(event, |event| looked_at(&*projection, event)) {
+                return Ok(Err(misfit));
+            }
+        }
+        Ok(placing.finish(stated))
     }
 
     /// Whether anybody is there: so that a Replay is not sent where nobody answers, and this

@@ -87,8 +87,8 @@ pub fn apply_late(
     let kept = skipped::find(&transaction, sequence)?.ok_or(NotLate::Unknown)?;
     let event = kept.event().map_err(NotLate::Damaged)?;
     let row = ledger::by_sequence(&transaction, &store.log, sequence)?;
-    let (key, fingerprint) = (&event.intent.key, event.intent.fingerprint);
-    if row.as_ref().is_some_and(|row| (&row.key, row.fingerprint) != (key, fingerprint)) {
+    let (key, fingerprint) = (&*event.intent.key, event.intent.fingerprint);
+    if row.as_ref().is_some_and(|row| (&*row.key, row.fingerprint) != (key, fingerprint)) {
         let message = format!("what is kept of event {sequence} is not what the ledger names");
         return Err(NotLate::Damaged(Refusal::new(Reason::Corrupt, message)));
     }
@@ -135,7 +135,7 @@ fn count_anew(tables: &Connection, outcome: Outcome) -> rusqlite::Result<()> {
 fn pruned(event: &Event) -> Entry {
     Entry {
         sequence: event.sequence,
-        key: event.intent.key.clone(),
+        key: event.intent.key.to_string(),
         fingerprint: event.intent.fingerprint,
         outcome: Outcome::Applied,
         reason: None,

@@ -121,9 +121,9 @@ impl From<&Event> for EventName {
     fn from(event: &Event) -> Self {
         EventName {
             sequence: event.sequence,
-            key: event.intent.key.clone(),
-            event_type: event.intent.event_type.clone(),
-            subject: event.intent.subject.clone(),
+            key: event.intent.key.to_string(),
+            event_type: event.intent.event_type.to_string(),
+            subject: event.intent.subject.to_string(),
         }
     }
 }

@@ -85,10 +85,10 @@ pub fn steps(count: usize, payload: usize) -> Vec<Step> {
     (0..count)
         .map(|n| {
             let mut intent = Intent {
-                key: Uuid::now_v7().to_string(),
-                event_type: TYPE.to_owned(),
-                subject: format!("item-{}", n * 7 % ITEMS),
-                content_type: "application/json".to_owned(),
+                key: Uuid::now_v7().to_string().into(),
+                event_type: TYPE.into(),
+                subject: format!("item-{}", n * 7 % ITEMS).into(),
+                content_type: "application/json".into(),
                 kind: DataKind::Json,
                 data: data.clone(),
                 attributes: Vec::new(),
@@ -171,7 +171,7 @@ impl Projection for Called {
         let intent = &event.intent;
         let read = inventory::read(intent).map_err(|error| Fault::payload(error.to_string()))?;
         let Some(Movement::Adjusted { delta }) = read else { return Ok(Applied::Ignored) };
-        tables.statement(&self.adjust)?.execute(params![intent.subject, delta])?;
+        tables.statement(&self.adjust)?.execute(params![&*intent.subject, delta])?;
         tables.statement(&self.add_to_total)?.execute([delta])?;
         Ok(Applied::Done(None))
     }

@@ -75,7 +75,7 @@ impl<'s> Ledger<'s> {
             None => return Err(Difference::new(place, "a row", "none").into()),
         };
         if let Some(event) = event {
-            if row.key != event.intent.key {
+            if *row.key != *event.intent.key {
                 let (expected, found) = (&event.intent.key, &row.key);
                 let (expected, found) = (format!("key {expected:?}"), format!("key {found:?}"));
                 return Err(Difference::new(place, expected, found).into());

@@ -8,11 +8,12 @@ use counterfoil::{
         event::{Sequence, hex},
         pb::{
             self, DownloadSnapshotRequest, GetLogRequest, ListSnapshotsRequest, Log, ReplayRequest,
-            Snapshot, StartAt, download_snapshot_response::Part,
-            publisher_service_client::PublisherServiceClient, replay_request::Start,
-            replay_response::Frame, snapshot_service_client::SnapshotServiceClient,
+            Snapshot, StartAt, download_snapshot_response::Part, replay_request::Start,
+            snapshot_service_client::SnapshotServiceClient,
         },
         refusal::{Reason, reason_of},
+        served::publisher_service_client::PublisherServiceClient,
+        stored::{Frame, ReplayResponse},
         wire,
     },
     receiver::projection::Projection,
@@ -44,7 +45,7 @@ impl Publisher {
         Ok(Publisher {
             url: source.publisher.clone(),
             log: source.log.clone(),
-            events: link::publisher(&source.publisher)?,
+            events: link::stored_events(&source.publisher)?,
             snapshots: link::snapshots(&source.publisher)?,
         })
     }
@@ -153,7 +154,7 @@ fn start(started: &pb::ReplayStarted) -> Option<Cursor> {
 /// A Replay up to the file's cursor.
 pub struct Walk {
     url: String,
-    frames: Streaming<pb::ReplayResponse>,
+    frames: Streaming<ReplayResponse>,
     start: Cursor,
     /// The last event read.
     at: Sequence,

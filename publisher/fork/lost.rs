@@ -50,11 +50,11 @@ fn event(fork: &Fork, sequence: Sequence) -> Event {
     let Fork { parent, last, at_ms, .. } = fork;
     let at = Time::from_unix_millis(*at_ms);
     let mut intent = Intent {
-        key: format!("{OWN_KEYS}{parent}/{sequence}"),
-        event_type: TYPE.to_owned(),
+        key: format!("{OWN_KEYS}{parent}/{sequence}").into(),
+        event_type: TYPE.into(),
         // One for each fork, so that its version needs no look at what is stored.
-        subject: format!("{OWN_KEYS}{parent}"),
-        content_type: DataKind::Json.default_content_type().to_owned(),
+        subject: format!("{OWN_KEYS}{parent}").into(),
+        content_type: DataKind::Json.default_content_type().into(),
         kind: DataKind::Json,
         data: Bytes::from(format!(r#"{{"log_id":"{parent}","sequence":{sequence}}}"#)),
         attributes: Vec::new(),

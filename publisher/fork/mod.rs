@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(reader.ancestors(), [Ancestor { log_id: parent, last: 2 }]);
         let mut chain = reader.chain_at(2).expect("retained");
         for (sequence, entry) in (3..).zip(reader.read(3, 9, 9_999).expect("readable")) {
-            let event = wire::decode_stored(entry.body).and_then(wire::replayed).expect("whole");
+            let event = wire::replayed(entry.body).expect("whole");
             assert_eq!((event.sequence, event.subject_version), (sequence, sequence - 2));
             assert_eq!(event.intent.event_type, TYPE);
             assert_eq!(event.intent.key, format!("{TYPE}/{parent}/{sequence}"));

@@ -147,7 +147,7 @@ async fn limit_and_types_end_and_filter() {
     let running = start(wide());
     for n in 0..10 {
         let mut event = intent(&format!("k{n}"), "camera");
-        event.event_type = if n % 2 == 0 { "a" } else { "b" }.to_owned();
+        event.event_type = if n % 2 == 0 { "a" } else { "b" }.into();
         running.publish(event).await.expect("accepted");
     }
     let shape = |types: &[&str]| Shape {

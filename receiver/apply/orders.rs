@@ -136,7 +136,7 @@ impl Apply {
         let reason = shortened(&stuck.fault);
         tracing::error!(
             sequence = stuck.event.sequence,
-            key = stuck.event.intent.key,
+            key = &*stuck.event.intent.key,
             "{} It is set aside, and the receiver goes on; once mended: `counterfoil \
              apply-skipped --receiver URL {}`.",
             failure.message,

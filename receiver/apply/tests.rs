@@ -588,7 +588,7 @@ impl Projection for Mischief {
 
     fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
         let write = |n: i64| tables.execute("INSERT INTO mine VALUES (?1)", [n]);
-        match event.intent.event_type.as_str() {
+        match &*event.intent.event_type {
             "write" => drop(write(event.sequence)?),
             "break-a-check" => drop(write(11)?),
             "commit" => tables.execute_batch("COMMIT")?,

@@ -136,9 +136,9 @@ fn follow_up(
     let intent = checked.to_intent();
     Ok(FollowUp {
         name: emission.name.clone(),
-        event_type: intent.event_type,
-        subject: intent.subject,
-        content_type: intent.content_type,
+        event_type: intent.event_type.into(),
+        subject: intent.subject.into(),
+        content_type: intent.content_type.into(),
         kind: intent.kind,
         data: intent.data,
         time: intent.time,

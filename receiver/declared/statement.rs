@@ -119,13 +119,13 @@ fn bind_one(
         }
         Parameter::Data => Ok(()),
         Parameter::Raw => statement.raw_bind_parameter(index, &intent.data[..]),
-        Parameter::Type => statement.raw_bind_parameter(index, intent.event_type.as_str()),
-        Parameter::Subject => statement.raw_bind_parameter(index, intent.subject.as_str()),
+        Parameter::Type => statement.raw_bind_parameter(index, &*intent.event_type),
+        Parameter::Subject => statement.raw_bind_parameter(index, &*intent.subject),
         Parameter::Time => statement.raw_bind_parameter(index, intent.time.map(time_text)),
         Parameter::AcceptTime => statement.raw_bind_parameter(index, time_text(event.accept_time)),
         Parameter::Sequence => statement.raw_bind_parameter(index, event.sequence),
         Parameter::SubjectVersion => statement.raw_bind_parameter(index, event.subject_version),
-        Parameter::Key => statement.raw_bind_parameter(index, intent.key.as_str()),
+        Parameter::Key => statement.raw_bind_parameter(index, &*intent.key),
         Parameter::Fingerprint => statement.raw_bind_parameter(index, intent.fingerprint),
         Parameter::Attributes => {
             let attributes = intent.attributes.iter();

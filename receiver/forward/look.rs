@@ -12,8 +12,9 @@ use super::{Forwarding, search::Search};
 use crate::{
     client,
     proto::{
-        pb::{GetReceiptRequest, ReceiptState, publisher_service_client::PublisherServiceClient},
+        pb::{GetReceiptRequest, ReceiptState},
         refusal::{Reason, reason_of},
+        served::publisher_service_client::PublisherServiceClient,
         wire,
     },
     receiver::{

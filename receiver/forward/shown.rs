@@ -23,9 +23,9 @@ impl Stuck {
     pub fn at(outgoing: &Outgoing, failure: Failure) -> Self {
         let event = EventName {
             sequence: outgoing.sequence,
-            key: outgoing.intent.key.clone(),
-            event_type: outgoing.intent.event_type.clone(),
-            subject: outgoing.intent.subject.clone(),
+            key: outgoing.intent.key.to_string(),
+            event_type: outgoing.intent.event_type.to_string(),
+            subject: outgoing.intent.subject.to_string(),
         };
         let failure = Failure { event: Some(event), ..failure };
         Stuck { failure, number: Some(outgoing.number) }

@@ -47,7 +47,7 @@ impl SetAside {
     /// Why this event was set aside; none: it was not.
     pub fn holds(&self, event: &Event) -> Option<Aside> {
         let (key, aside) = self.live.aside(event.sequence)?;
-        (*key == event.intent.key).then(|| aside.clone())
+        (*key == *event.intent.key).then(|| aside.clone())
     }
 
     /// What has to be applied later once all up to this sequence is: each is named once.

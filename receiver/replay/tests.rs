@@ -15,12 +15,16 @@ use super::*;
 use crate::{
     proto::{
         event::Event,
-        pb::publisher_service_server::{PublisherService, PublisherServiceServer},
+        pb::{
+            publisher_service_server::{PublisherService, PublisherServiceServer},
+            replay_response::Frame,
+        },
     },
     receiver::{
         ack::Acks,
         apply::{Apply, Rules},
         config::OnError,
+        decide::place,
         inventory::Inventory,
         pruning::Keep,
         readers::Readers,

@@ -303,8 +303,8 @@ mod tests {
         let at = second.start + 9;
         // The key of an event that is there, the key of another one of the block, a sequence.
         let known: [fn(&mut Event); 3] = [
-            |event| event.intent.key = "k3".to_owned(),
-            |event| event.intent.key = format!("k{}", BLOCK + 2),
+            |event| event.intent.key = "k3".into(),
+            |event| event.intent.key = format!("k{}", BLOCK + 2).into(),
             |event| event.sequence = 3,
         ];
         for spoil in known {
@@ -326,7 +326,7 @@ mod tests {
                 let Event { sequence, intent, .. } = event;
                 let expected = Entry {
                     sequence: *sequence,
-                    key: intent.key.clone(),
+                    key: intent.key.clone().into(),
                     fingerprint: intent.fingerprint,
                     outcome: Outcome::Applied,
                     reason: None,
@@ -350,7 +350,7 @@ mod tests {
             let tables = ledger([]);
             tables.execute_batch(obstacle).expect("plain SQL");
             let mut events = adjustments(0, BLOCK as i64);
-            events[0].intent.key = "k".repeat(5_000);
+            events[0].intent.key = "k".repeat(5_000).into();
             let mut rows = Rows::of(&tables, "main", 0).expect("valid");
             let error = rows.claim_block(events.iter()).expect_err("cannot be written");
             assert_eq!(error.sqlite_extended_error_code(), Some(code));

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, str::FromStr as _};
 
+use bytestring::ByteString;
 use prost_types::Timestamp;
 use rusqlite::{Connection, Row, params, types::Type};
 use uuid::Uuid;
@@ -54,10 +55,10 @@ pub fn insert(tables: &Connection, outgoing: &Outgoing) -> rusqlite::Result<()> 
         .execute(params![
             sequence,
             number,
-            intent.key,
-            intent.event_type,
-            intent.subject,
-            intent.content_type,
+            &*intent.key,
+            &*intent.event_type,
+            &*intent.subject,
+            &*intent.content_type,
             intent.kind == DataKind::Json,
             &intent.data[..],
             intent.time.map(text),
@@ -84,7 +85,7 @@ pub fn leave_out_known(
         .query_map([sequence], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<BTreeMap<String, i64>>>()?;
     let Some(last) = known.values().max() else { return Ok(()) };
-    outgoing.retain(|outgoing| !known.contains_key(&outgoing.intent.key));
+    outgoing.retain(|outgoing| !known.contains_key(&*outgoing.intent.key));
     for (outgoing, number) in outgoing.iter_mut().zip(last + 1..) {
         outgoing.number = number;
     }
@@ -125,11 +126,12 @@ fn weight(intent: &Intent) -> usize {
 }
 
 fn outgoing(row: &Row<'_>) -> rusqlite::Result<Outgoing> {
+    let text = |column| row.get::<_, String>(column).map(ByteString::from);
     let mut intent = Intent {
-        key: row.get(2)?,
-        event_type: row.get(3)?,
-        subject: row.get(4)?,
-        content_type: row.get(5)?,
+        key: text(2)?,
+        event_type: text(3)?,
+        subject: text(4)?,
+        content_type: text(5)?,
         kind: if row.get(6)? { DataKind::Json } else { DataKind::Binary },
         data: row.get::<_, Vec<u8>>(7)?.into(),
         attributes: Vec::new(),

@@ -34,7 +34,7 @@ impl SetAside {
     /// # Errors
     /// CORRUPT.
     pub fn event(&self) -> Result<Event, Refusal> {
-        wire::replayed(wire::decode_stored(Bytes::copy_from_slice(&self.event))?)
+        wire::replayed(Bytes::copy_from_slice(&self.event))
     }
 }
 
@@ -58,9 +58,9 @@ pub fn keep(
             event.sequence,
             aside.reason,
             now_ms,
-            event.intent.key,
-            event.intent.event_type,
-            event.intent.subject,
+            &*event.intent.key,
+            &*event.intent.event_type,
+            &*event.intent.subject,
             &wire::stored(event)[..],
             aside.fault,
         ])?;

@@ -145,10 +145,10 @@ fn assert_moved(moved: bool) -> rusqlite::Result<()> {
 
 fn event(sequence: i64, payload: &Bytes) -> Event {
     let intent = Intent {
-        key: Uuid::now_v7().to_string(),
-        event_type: "stock.adjusted".to_owned(),
-        subject: item(usize::try_from(sequence).unwrap_or_default()),
-        content_type: DataKind::Json.default_content_type().to_owned(),
+        key: Uuid::now_v7().to_string().into(),
+        event_type: "stock.adjusted".into(),
+        subject: item(usize::try_from(sequence).unwrap_or_default()).into(),
+        content_type: DataKind::Json.default_content_type().into(),
         kind: DataKind::Json,
         data: payload.clone(),
         attributes: Vec::new(),

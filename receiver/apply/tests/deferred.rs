@@ -24,10 +24,10 @@ impl Projection for Families {
     }
 
     fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
-        let (key, subject) = (&event.intent.key, &event.intent.subject);
+        let (key, subject) = (&*event.intent.key, &*event.intent.subject);
         let child = || tables.execute("INSERT INTO child VALUES (?1, ?2)", [key, subject]);
         let parent = || tables.execute("INSERT INTO parent VALUES (?1)", [subject]);
-        match event.intent.event_type.as_str() {
+        match &*event.intent.event_type {
             "parent.born" => parent()?,
             "child.born" => child()?,
             "child.adopted" => child().and_then(|_| parent())?,

@@ -36,7 +36,7 @@ impl Projection for Emitter {
         for n in 0..many {
             tables.emit(FollowUp {
                 name: "next".into(),
-                event_type: event.intent.subject.clone(),
+                event_type: event.intent.subject.to_string(),
                 subject: n.to_string(),
                 content_type: String::new(),
                 kind: DataKind::Json,
@@ -46,7 +46,7 @@ impl Projection for Emitter {
                 expected_version: None,
             });
         }
-        match event.intent.event_type.as_str() {
+        match &*event.intent.event_type {
             "write" => {
                 tables.execute("INSERT INTO mine VALUES (?1)", [event.sequence])?;
                 Ok(Applied::Done(None))
@@ -91,7 +91,7 @@ fn forwarded(outgoing: &Outgoing, at: i64) -> Forwarded {
     Forwarded {
         sequence: outgoing.sequence,
         number: outgoing.number,
-        key: outgoing.intent.key.clone(),
+        key: outgoing.intent.key.to_string(),
         log_id: Uuid::from_u128(5),
         at,
     }
@@ -104,7 +104,7 @@ fn what_follows_is_kept_with_the_effect() {
     bench.send(0, &events, cursor_after(&events));
     assert_eq!(bench.resume(), 2);
     let waiting = bench.waiting();
-    let keys: Vec<_> = waiting.iter().map(|outgoing| outgoing.intent.key.as_str()).collect();
+    let keys: Vec<_> = waiting.iter().map(|outgoing| &*outgoing.intent.key).collect();
     assert_eq!(keys, ["k0/emitter/next/0", "k0/emitter/next/1", "k2/emitter/next/0"]);
     assert_eq!(bench.outbox_pending(), 3);
     // Once more, as after a lost ack: nothing follows twice.

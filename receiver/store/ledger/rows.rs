@@ -176,7 +176,7 @@ fn bind_outcome(
 fn bind_row(insert: &mut Statement<'_>, row: usize, event: &Event) -> rusqlite::Result<()> {
     let sequence = FIRST_OF_ROW + row * PARAMETERS_OF_ROW;
     insert.raw_bind_parameter(sequence, event.sequence)?;
-    insert.raw_bind_parameter(sequence + 1, event.intent.key.as_str())?;
+    insert.raw_bind_parameter(sequence + 1, &*event.intent.key)?;
     insert.raw_bind_parameter(sequence + 2, event.intent.fingerprint)
 }
 

@@ -54,7 +54,7 @@ impl History {
     pub fn push(&mut self, event: NewEvent) {
         let now = Time { seconds: 1_796_000_000, nanos: 0 };
         let intent = wire::intent(event, format_args!("events[0]"), now).expect("a valid event");
-        let before = self.events.iter().filter(|event| event.subject == intent.subject).count();
+        let before = self.events.iter().filter(|event| event.subject == *intent.subject).count();
         let last = self.head();
         self.cursors.push(last.advance(&intent.fingerprint, &intent.key));
         self.events.push(wire::event(&event::Event {

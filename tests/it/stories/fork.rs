@@ -9,6 +9,8 @@ use counterfoil::proto::{
     refusal::Reason,
 };
 
+use prost::Message as _;
+
 use crate::harness::{
     events::{adjusted, adjustments, cursors, event, sequences},
     files::{put_copy, with_extension},
@@ -72,7 +74,7 @@ fn stand_for_lost(events: &[Event], log_id: &str) {
         assert_eq!(event.r#type, "counterfoil.lost");
         let sequence = event.sequence.expect("always set");
         assert_eq!(event.key, format!("counterfoil.lost/{log_id}/{sequence}"));
-        let whole = counterfoil::proto::wire::replayed(event.clone());
+        let whole = counterfoil::proto::wire::replayed(event.encode_to_vec().into());
         assert_eq!(whole.expect("a whole event").sequence, sequence);
     }
 }
