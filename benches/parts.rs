@@ -147,14 +147,13 @@ fn groups(criterion: &mut Criterion) {
     for size in [128, 1_024] {
         group.throughput(Throughput::Elements(size as u64));
         group.bench_function(format!("take {size}"), |bencher| {
-            let batch = requests(size);
-            bencher.iter(|| {
-                let bytes = batch.stored_bytes();
+            let take = |batch| {
                 let (mut group, mut oldest) =
-                    (Group::new(reader.extent(), size, bytes), Oldest::default());
-                group.take(&batch, oneshot::channel().0, &ground, &mut oldest);
+                    (Group::new(reader.extent(), size), Oldest::default());
+                group.take(batch, oneshot::channel().0, &ground, &mut oldest);
                 group
-            });
+            };
+            bencher.iter_batched(|| requests(size), take, BatchSize::LargeInput);
         });
     }
     group.finish();

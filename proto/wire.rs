@@ -475,15 +475,15 @@ fn without_place(intent: Intent) -> pb::Event {
 pub fn stored(value: &Event) -> Bytes {
     let mut room = BytesMut::new();
     let StoredContent { bytes, .. } = content(&value.intent.stated(), &mut room);
-    place(&bytes, value.sequence, value.subject_version, value.accept_time, &mut room)
+    place(bytes, value.sequence, value.subject_version, value.accept_time)
 }
 
 /// The part of an event's stored bytes that is known before it has its place, and
 /// where its names stand in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredContent {
-    /// An encoded [`pb::Event`] without its place.
-    pub bytes: Bytes,
+    /// An encoded [`pb::Event`] without its place, with room for that behind it.
+    pub bytes: BytesMut,
     /// The key.
     pub key: Range<usize>,
     /// The subject.
@@ -510,8 +510,8 @@ const BINARY: u8 = 15 << 3 | 2;
 /// About as many bytes as [`content`] takes: never less but for many attributes of few
 /// bytes each.
 fn content_bytes(Stated { key, content, .. }: &Stated<'_>) -> usize {
-    /// Tags and lengths, fingerprint, version and times.
-    const OTHER_BYTES: usize = 160;
+    /// Tags and lengths, fingerprint, version, times and place.
+    const OTHER_BYTES: usize = 160 + PLACE_BYTES;
     let attributes = content.attributes.iter().map(|(name, value)| 8 + name.len() + value.len());
     OTHER_BYTES
         + [*key, content.event_type, content.subject, content.content_type]
@@ -557,26 +557,28 @@ pub fn content(intent: &Stated<'_>, room: &mut BytesMut) -> StoredContent {
         DataKind::Binary => BINARY,
     };
     put_sized(data, content.data, room);
-    StoredContent { bytes: room.split().freeze(), key, subject }
+    let length = room.len();
+    room.put_bytes(0, PLACE_BYTES);
+    let mut bytes = room.split();
+    bytes.truncate(length);
+    StoredContent { bytes, key, subject }
 }
 
-/// Completes an event's stored bytes by its place in the log, in `room`: the fields of
+/// Completes an event's stored bytes by its place in the log, where they stand: the fields of
 /// a message may come in any order.
 pub fn place(
-    content: &[u8],
+    content: BytesMut,
     sequence: Sequence,
     subject_version: i64,
     accept_time: Time,
-    room: &mut BytesMut,
 ) -> Bytes {
-    room.reserve(content.len() + PLACE_BYTES);
-    room.put_slice(content);
-    room.put_u8(SEQUENCE);
-    put_varint(sequence as u64, room);
-    room.put_u8(SUBJECT_VERSION);
-    put_varint(subject_version as u64, room);
-    put_time(ACCEPT_TIME, accept_time, room);
-    room.split().freeze()
+    let mut event = content;
+    event.put_u8(SEQUENCE);
+    put_varint(sequence as u64, &mut event);
+    event.put_u8(SUBJECT_VERSION);
+    put_varint(subject_version as u64, &mut event);
+    put_time(ACCEPT_TIME, accept_time, &mut event);
+    event.freeze()
 }
 
 fn put_sized(tag: u8, bytes: &[u8], room: &mut BytesMut) {
@@ -1049,6 +1051,7 @@ mod tests {
         };
         let content = content(&late.intent.stated(), &mut BytesMut::new());
         assert_eq!(stored(&late).len(), content.bytes.len() + PLACE_BYTES);
+        assert!(content.bytes.capacity() >= content.bytes.len() + PLACE_BYTES);
         assert_eq!(&content.bytes[content.key], late.intent.key.as_bytes());
         assert_eq!(&content.bytes[content.subject], late.intent.subject.as_bytes());
     }

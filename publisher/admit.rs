@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 
 use super::receipts::{Accepted, Hash, Names};
 use crate::proto::{
-    event::{Fingerprint, Stated, hex},
+    event::{Fingerprint, Sequence, Stated, Time, hex},
     limits::MAX_BATCH_BYTES,
     refusal::{Reason, Refusal},
     wire::{self, StoredContent},
@@ -49,7 +49,20 @@ impl Prepared {
 
     /// Idempotency key, a text.
     pub fn key(&self) -> Bytes {
-        self.content.bytes.slice(self.content.key.clone())
+        Bytes::copy_from_slice(&self.content.bytes[self.content.key.clone()])
+    }
+
+    /// Its stored bytes, whole now, and its key as a slice of them.
+    pub fn place(
+        &mut self,
+        sequence: Sequence,
+        subject_version: i64,
+        accept_time: Time,
+    ) -> (Bytes, Bytes) {
+        let content = std::mem::take(&mut self.content.bytes);
+        let body = wire::place(content, sequence, subject_version, accept_time);
+        let key = body.slice(self.content.key.clone());
+        (body, key)
     }
 
     /// The same, for a person.

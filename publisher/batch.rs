@@ -36,6 +36,16 @@ impl Batch {
         })
     }
 
+    /// The same, to be changed.
+    pub fn requests_mut(&mut self) -> impl Iterator<Item = &mut [Prepared]> {
+        let mut rest = &mut self.events[..];
+        self.counts.iter().map(move |&count| {
+            let (events, others) = std::mem::take(&mut rest).split_at_mut(count);
+            rest = others;
+            events
+        })
+    }
+
     /// How many requests there are.
     pub fn len(&self) -> usize {
         self.counts.len()

@@ -4,7 +4,7 @@
 
 use std::sync::RwLock;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -24,7 +24,6 @@ use crate::proto::{
     event::{Sequence, Time},
     limits::NAMED_RECEIVERS,
     refusal::{Reason, Refusal},
-    wire,
 };
 
 /// What a publisher answered for a key.
@@ -78,8 +77,6 @@ pub struct Group {
     held: Held,
     chain: Chain,
     entries: Vec<Entry>,
-    /// Where the bytes of entries are put together.
-    room: BytesMut,
     new: New,
     answers: Vec<(Answer, Vec<Outcome>)>,
 }
@@ -102,14 +99,13 @@ struct New {
 }
 
 impl Group {
-    /// An empty group at the end of a log, with room for so many events and bytes.
-    pub fn new(base: Extent, events: usize, bytes: usize) -> Self {
+    /// An empty group at the end of a log, with room for so many events.
+    pub fn new(base: Extent, events: usize) -> Self {
         Group {
             held: Held { floor: base.floor, next: base.next, bytes: base.bytes },
             chain: base.head_chain,
             base,
             entries: Vec::with_capacity(events),
-            room: BytesMut::with_capacity(bytes),
             new: New {
                 events: Vec::with_capacity(events),
                 by_key: HashMap::with_capacity(events),
@@ -123,12 +119,12 @@ impl Group {
     /// Decides about requests, one after the other, and takes them in.
     pub fn take(
         &mut self,
-        batch: &Batch,
+        mut batch: Batch,
         answer: Answer,
         ground: &Ground<'_>,
         oldest: &mut Oldest,
     ) {
-        let outcomes = batch.requests().map(|events| {
+        let outcomes = batch.requests_mut().map(|events| {
             let early = self.entries.is_empty();
             self.decide(events, ground, oldest)
                 .unwrap_or_else(|refusal| Outcome::Refused { refusal, early })
@@ -139,7 +135,7 @@ impl Group {
 
     fn decide(
         &mut self,
-        events: &[Prepared],
+        events: &mut [Prepared],
         ground: &Ground<'_>,
         oldest: &mut Oldest,
     ) -> Result<Outcome, Refusal> {
@@ -170,7 +166,7 @@ impl Group {
 
     fn append(
         &mut self,
-        events: &[Prepared],
+        events: &mut [Prepared],
         versions: Vec<i64>,
         ground: &Ground<'_>,
         oldest: &mut Oldest,
@@ -184,22 +180,22 @@ impl Group {
         let untimed = ground.receipts.untimed() + self.new.untimed;
         room_for_keys(events, untimed, ground.limits.max_untimed_keys)?;
         let accept_time = Time::from_unix_millis(ground.now_ms);
-        let mut bodies = Vec::with_capacity(events.len());
-        for (sequence, (event, version)) in (self.held.next..).zip(events.iter().zip(&versions)) {
-            let content = &event.content.bytes;
-            bodies.push(wire::place(content, sequence, *version, accept_time, &mut self.room));
+        let mut placed = Vec::with_capacity(events.len());
+        for (sequence, (event, version)) in (self.held.next..).zip(events.iter_mut().zip(&versions))
+        {
+            placed.push(event.place(sequence, *version, accept_time));
         }
         let adding =
-            (bodies.len() as u64, bodies.iter().map(|body| body.len() as u64).sum::<u64>());
+            (placed.len() as u64, placed.iter().map(|(body, _)| body.len() as u64).sum::<u64>());
         fits_at_all(ground.limits, adding.0, adding.1)?;
         let held = self.room(adding, ground, oldest)?;
 
         let from = self.entries.len();
-        for (sequence, ((event, subject_version), body)) in
-            (self.held.next..).zip(events.iter().zip(versions).zip(bodies))
+        for (sequence, ((event, subject_version), (body, key))) in
+            (self.held.next..).zip(events.iter().zip(versions).zip(placed))
         {
             let Prepared { names, fingerprint, time_ms, .. } = *event;
-            let (key, accepted_at_ms) = (event.key(), ground.now_ms);
+            let accepted_at_ms = ground.now_ms;
             self.chain = link(&self.chain, sequence, &fingerprint, &key);
             self.entries.push(Entry { chain: self.chain, accepted_at_ms, body });
             self.new.by_key.insert(names.key, self.new.events.len());

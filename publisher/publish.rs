@@ -281,8 +281,7 @@ impl Appender {
         }
         let base = self.reader.extent();
         let events = requests.iter().map(|request| request.batch.events()).sum();
-        let bytes = requests.iter().map(|request| request.batch.stored_bytes()).sum();
-        let mut group = Group::new(base, events, bytes);
+        let mut group = Group::new(base, events);
         let hold = receivers.hold(limits, base.floor, now_ms);
         let suspect = match limits.on_ahead {
             OnAhead::RefusePublish => receivers.suspicion().refusal(&base),
@@ -302,7 +301,7 @@ impl Appender {
                 now_ms,
             };
             for Request { batch, answer, .. } in requests {
-                group.take(&batch, answer, &ground, &mut self.oldest);
+                group.take(batch, answer, &ground, &mut self.oldest);
             }
         }
         match group.commit(&mut **engine) {

@@ -19,7 +19,7 @@ fn commit(fail: Option<CommitError>, requests: Vec<Intent>) -> Answered {
     let limits = wide();
     let run = |engine: &mut MemoryLog, requests: Vec<Intent>| {
         let reader = engine.reader();
-        let mut group = Group::new(reader.extent(), 0, 0);
+        let mut group = Group::new(reader.extent(), 0);
         let mut answers = Vec::new();
         {
             let receipts = receipts::look(&receipts);
@@ -35,7 +35,7 @@ fn commit(fail: Option<CommitError>, requests: Vec<Intent>) -> Answered {
             for intent in requests {
                 let (answer, answered) = oneshot::channel();
                 let batch = Batch::of(&[intent]);
-                group.take(&batch, answer, &ground, &mut Oldest::default());
+                group.take(batch, answer, &ground, &mut Oldest::default());
                 answers.push(answered);
             }
         }

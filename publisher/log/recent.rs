@@ -4,8 +4,6 @@
 
 use std::collections::VecDeque;
 
-use bytes::{BufMut as _, BytesMut};
-
 use super::Entry;
 use crate::proto::{
     event::Sequence,
@@ -28,16 +26,14 @@ impl Recent {
         Recent { entries: VecDeque::new(), next, bytes: 0 }
     }
 
-    /// Takes in a committed group; the oldest make room. Bodies are copied: those of a
-    /// group stand in one piece of memory, which may be far larger than what was accepted.
-    pub fn push(&mut self, group: &[Entry]) {
-        let mut room = BytesMut::with_capacity(group.iter().map(|entry| entry.body.len()).sum());
+    /// Takes in a committed group; the oldest make room. Bodies may be slices of one piece of
+    /// memory, which stays as long as one of them: it holds little else.
+    pub fn push(&mut self, group: impl IntoIterator<Item = Entry>) {
         for entry in group {
             self.bytes += entry.body.len();
-            room.put_slice(&entry.body);
-            self.entries.push_back(Entry { body: room.split().freeze(), ..*entry });
+            self.next += 1;
+            self.entries.push_back(entry);
         }
-        self.next += group.len() as Sequence;
         while self.bytes > MAX_RECENT_BYTES || self.entries.len() > MAX_RECENT_EVENTS {
             let Some(oldest) = self.entries.pop_front() else { return };
             self.bytes -= oldest.body.len();
@@ -81,8 +77,8 @@ mod tests {
     fn what_is_here_is_given_within_the_bounds_asked_for() {
         let mut recent = Recent::new(100);
         assert_eq!(recent.read(100, 9, 999), None);
-        recent.push(&group(0, 3, 10));
-        recent.push(&group(3, 2, 10));
+        recent.push(group(0, 3, 10));
+        recent.push(group(3, 2, 10));
         // (from, most entries, most bytes, what comes)
         let cases: [(Sequence, usize, usize, Option<&[u8]>); 8] = [
             (100, 9, 999, Some(&[0, 1, 2, 3, 4])),
@@ -104,30 +100,20 @@ mod tests {
     fn the_oldest_make_room() {
         let mut recent = Recent::new(0);
         for n in 0..5 {
-            recent.push(&group(n, 1, MAX_RECENT_BYTES / 4));
+            recent.push(group(n, 1, MAX_RECENT_BYTES / 4));
         }
         assert_eq!(recent.read(0, 9, usize::MAX), None);
         assert_eq!(chains(recent.read(1, 9, usize::MAX)), Some(vec![1, 2, 3, 4]));
         // One that fits nowhere is not kept, and nothing before it is either.
-        recent.push(&group(5, 1, MAX_RECENT_BYTES + 1));
+        recent.push(group(5, 1, MAX_RECENT_BYTES + 1));
         assert_eq!(recent.read(5, 9, usize::MAX), None);
-        recent.push(&group(6, 1, 1));
+        recent.push(group(6, 1, 1));
         assert_eq!(chains(recent.read(6, 9, usize::MAX)), Some(vec![6]));
 
         let mut recent = Recent::new(0);
         let many = vec![group(0, 1, 1).remove(0); MAX_RECENT_EVENTS + 1];
-        recent.push(&many);
+        recent.push(many);
         assert_eq!(recent.read(0, 1, 1), None);
         assert_eq!(recent.read(1, 1, 1).map(|entries| entries.len()), Some(1));
-    }
-
-    #[test]
-    fn what_a_body_was_part_of_is_not_kept() {
-        let mut whole = BytesMut::zeroed(MAX_RECENT_BYTES);
-        let body = whole.split_to(3).freeze();
-        let mut recent = Recent::new(0);
-        recent.push(&[Entry { chain: [0; 32], accepted_at_ms: 0, body: body.clone() }]);
-        drop(whole);
-        assert!(body.is_unique());
     }
 }

@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
 };
 
+use bytes::Bytes;
 use uuid::Uuid;
 
 use super::{
@@ -55,8 +56,6 @@ pub struct SegmentLog {
     file: AppendFile,
     /// Of the segment that grows.
     salt: u32,
-    /// A frame is put together here.
-    frame: Vec<u8>,
 }
 
 impl SegmentLog {
@@ -111,7 +110,7 @@ impl SegmentLog {
         })?;
         shared.change().extent.bytes = bytes;
         let dir = dir.to_owned();
-        Ok(SegmentLog { dir, names, options, latch, shared, file, salt, frame: Vec::new() })
+        Ok(SegmentLog { dir, names, options, latch, shared, file, salt })
     }
 
     /// Starts the next segment where the present one is large enough.
@@ -197,24 +196,27 @@ impl EventLog for SegmentLog {
         }
         let dropped = self.dropped(&extent, entries, floor)?;
         self.roll()?;
-        self.frame.clear();
-        format::encode_frame(&mut self.frame, self.salt, extent.next, entries, floor).map_err(
+        let mut frame = Vec::new();
+        format::encode_frame(&mut frame, self.salt, extent.next, entries, floor).map_err(
             |bytes| CommitError::Halted(format!("a group of {bytes} bytes fits no frame")),
         )?;
-        let header = FrameHeader::decode(&self.frame).expect("a frame was just written");
+        let header = FrameHeader::decode(&frame).expect("a frame was just written");
 
         crash::point(crash::PUBLISHER_BEFORE_WRITE);
-        self.file.write(&self.frame, &mut self.latch)?;
+        self.file.write(&frame, &mut self.latch)?;
         crash::point(crash::PUBLISHER_AFTER_WRITE);
-        self.file.sync(self.frame.len() as u64, &mut self.latch)?;
+        self.file.sync(frame.len() as u64, &mut self.latch)?;
         crash::point(crash::PUBLISHER_AFTER_SYNC);
         if raised {
             crash::point(crash::PUBLISHER_AFTER_FLOOR);
         }
 
+        // As they stand in the frame, which is no larger than they are.
+        let mut body = Bytes::from(frame).slice(format::FRAME_HEADER_BYTES..);
+        let stored: Vec<_> = std::iter::from_fn(|| format::take_record(&mut body)).collect();
         let mut state = self.shared.change();
         state.last().push(&header);
-        state.recent.push(entries);
+        state.recent.push(stored);
         state.extent = Extent {
             floor,
             next,
@@ -294,6 +296,23 @@ mod tests {
 
     fn entry(n: u8) -> Entry {
         Entry { chain: [n; 32], accepted_at_ms: 0, body: vec![n; 20].into() }
+    }
+
+    /// A body may be part of a piece of memory that is far larger than what was accepted.
+    #[test]
+    fn what_a_body_was_part_of_is_not_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let latch = Latch::open(dir.path()).expect("open");
+        let mut log = SegmentLog::open(dir.path(), Options::default(), latch).expect("opens");
+        let whole = Bytes::from(vec![7; 1 << 20]);
+        let parts = [whole.slice(..20), whole.slice(20..50)];
+        let entries =
+            parts.map(|body| Entry { chain: [9; 32], accepted_at_ms: 5, body: body.clone() });
+        log.commit(&entries, 0).expect("stored");
+        let recent = log.reader().recent(0, 9, 999).expect("in memory");
+        assert_eq!(recent, entries);
+        drop(entries);
+        assert!(whole.is_unique());
     }
 
     #[test]
