@@ -4,7 +4,7 @@ use std::{env, error::Error, fs, path::Path};
 
 use prost_types::FileDescriptorSet;
 
-/// Files without a service that needs a server of its own.
+/// Files without a service that is generated once more.
 const ELSEWHERE: [&str; 4] = [
     "counterfoil/v1/publisher_admin.proto",
     "counterfoil/v1/receiver.proto",

@@ -10,6 +10,9 @@
 //!
 //! The halves never import each other; only `proto` and `process` are common.
 
+/// The texts of an event, for projections in Rust.
+#[cfg(feature = "receiver")]
+pub use bytestring;
 /// The SQLite of the receiver, for projections in Rust: one version of it in a program.
 #[cfg(feature = "receiver")]
 pub use rusqlite;

@@ -24,8 +24,8 @@ pub mod pb {
         include_bytes!(concat!(env!("OUT_DIR"), "/counterfoil.bin"));
 }
 
-/// The publisher's service as it is served, and as a receiver calls it: a Replay answers with
-/// [`stored`] frames.
+/// The publisher's service as it is served, and as it is called by whoever checks what comes: a
+/// Replay answers with [`stored`] frames.
 #[allow(missing_docs, clippy::all)] // generated
 pub mod served {
     include!(concat!(env!("OUT_DIR"), "/served/counterfoil.v1.rs"));

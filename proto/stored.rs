@@ -114,12 +114,22 @@ mod tests {
 
     use super::*;
 
-    /// Decodes as the generated message what is sent as this one.
+    /// Decodes as the generated message what is sent as this one, and the other way round.
     fn received(frame: Frame) -> pb::replay_response::Frame {
+        use pb::replay_response::Frame as Received;
         let sent = ReplayResponse { frame: Some(frame) };
         let received =
             pb::ReplayResponse::decode(&*sent.encode_to_vec()).expect("the same message");
-        received.frame.expect("the same frame")
+        let back = ReplayResponse::decode(&*received.encode_to_vec()).expect("the same message");
+        assert_eq!(back, sent);
+        match received.frame.expect("the same frame") {
+            // Each there is: another one would be none to who reads these.
+            frame @ (Received::Started(_)
+            | Received::Batch(_)
+            | Received::CaughtUp(_)
+            | Received::Heartbeat(_)
+            | Received::Warning(_)) => frame,
+        }
     }
 
     #[test]

@@ -480,7 +480,7 @@ pub fn stored(value: &Event) -> Bytes {
 
 /// The part of an event's stored bytes that is known before it has its place, and
 /// where its names stand in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoredContent {
     /// An encoded [`pb::Event`] without its place, with room for that behind it.
     pub bytes: BytesMut,
@@ -557,6 +557,7 @@ pub fn content(intent: &Stated<'_>, room: &mut BytesMut) -> StoredContent {
         DataKind::Binary => BINARY,
     };
     put_sized(data, content.data, room);
+    // What is split off has no more room than it fills: so it is filled, and shortened.
     let length = room.len();
     room.put_bytes(0, PLACE_BYTES);
     let mut bytes = room.split();
@@ -567,18 +568,17 @@ pub fn content(intent: &Stated<'_>, room: &mut BytesMut) -> StoredContent {
 /// Completes an event's stored bytes by its place in the log, where they stand: the fields of
 /// a message may come in any order.
 pub fn place(
-    content: BytesMut,
+    mut content: BytesMut,
     sequence: Sequence,
     subject_version: i64,
     accept_time: Time,
 ) -> Bytes {
-    let mut event = content;
-    event.put_u8(SEQUENCE);
-    put_varint(sequence as u64, &mut event);
-    event.put_u8(SUBJECT_VERSION);
-    put_varint(subject_version as u64, &mut event);
-    put_time(ACCEPT_TIME, accept_time, &mut event);
-    event.freeze()
+    content.put_u8(SEQUENCE);
+    put_varint(sequence as u64, &mut content);
+    content.put_u8(SUBJECT_VERSION);
+    put_varint(subject_version as u64, &mut content);
+    put_time(ACCEPT_TIME, accept_time, &mut content);
+    content.freeze()
 }
 
 fn put_sized(tag: u8, bytes: &[u8], room: &mut BytesMut) {
@@ -642,13 +642,13 @@ pub fn in_form(mut event: pb::Event, form: DataForm) -> pb::Event {
     event
 }
 
-/// An event as it came in a Replay, its fingerprint computed anew and compared. Its texts and
-/// its payload are slices of `bytes`.
+/// An event out of its stored bytes, its fingerprint computed anew and compared. Its texts and
+/// its payload are slices of them.
 ///
 /// # Errors
-/// CORRUPT: the publisher sent what no publisher may send.
+/// CORRUPT: they are not what a publisher stores.
 pub fn replayed(bytes: Bytes) -> Result<Event, Refusal> {
-    let corrupt = |what: &str| Refusal::new(Reason::Corrupt, format!("a replayed event {what}"));
+    let corrupt = |what: &str| Refusal::new(Reason::Corrupt, format!("an event {what}"));
     let event = stored::Event::decode(bytes)
         .map_err(|error| corrupt(&format!("cannot be read: {error}")))?;
     let sequence = event.sequence.ok_or_else(|| corrupt("has no sequence"))?;
@@ -1090,6 +1090,29 @@ mod tests {
     }
 
     #[test]
+    fn events_that_share_a_room_are_completed_where_they_stand() {
+        let intents = ["a", "b", "c"].map(|key| {
+            let event = pb::NewEvent { key: key.into(), ..new_event() };
+            intent(event, format_args!("events[0]"), NOW).expect("valid")
+        });
+        let mut room = BytesMut::with_capacity(64 * 1024);
+        let contents = intents.each_ref().map(|intent| content(&intent.stated(), &mut room));
+        let cloned = contents[1].bytes.clone(); // without room
+        let starts = contents.each_ref().map(|content| content.bytes.as_ptr());
+        let [a, b, c] = contents.map(|content| content.bytes);
+        // The longest places, and not in the order in which they stand.
+        let of = |content, sequence| place(content, sequence, i64::MAX, NOW);
+        let (c, a, b) = (of(c, i64::MAX - 2), of(a, i64::MAX), of(b, i64::MAX - 1));
+        assert_eq!([&a, &b, &c].map(|event| event.as_ptr()), starts, "nothing was copied");
+        assert_eq!(of(cloned, i64::MAX - 1), b);
+        for (n, (intent, bytes)) in (0..).zip(intents.into_iter().zip([a, b, c])) {
+            let (sequence, subject_version) = (i64::MAX - n, i64::MAX);
+            let event = Event { sequence, subject_version, accept_time: NOW, intent };
+            assert_eq!(replayed(bytes), Ok(event));
+        }
+    }
+
+    #[test]
     fn receipts_are_written_as_the_generated_message_has_them() {
         for (duplicate, expire_time, number) in
             [(false, None, 0), (true, Some(Time::from_unix_millis(i64::MAX)), i64::MAX)]
@@ -1125,14 +1148,14 @@ mod tests {
             refusal.message
         };
         message.subject = "lens".into();
-        assert_eq!(refused(&message), "a replayed event has content that is not its fingerprint's");
+        assert_eq!(refused(&message), "an event has content that is not its fingerprint's");
         message.data = Some(pb::event::Data::Json(prost_types::Struct::default()));
         assert!(refused(&message).contains("as Struct"));
         message.fingerprint = Bytes::from_static(b"short");
         message.data = None;
         assert!(refused(&message).contains("no fingerprint of 32 bytes"));
         message.sequence = None;
-        assert_eq!(refused(&message), "a replayed event has no sequence");
+        assert_eq!(refused(&message), "an event has no sequence");
     }
 
     #[test]
@@ -1157,7 +1180,7 @@ mod tests {
             *field(&mut event) = Bytes::from_static(&[b'a', 0xff]);
             let refusal = replayed(event.encode_to_vec().into()).expect_err(name);
             assert_eq!(refusal.reason, Reason::Corrupt);
-            assert_eq!(refusal.message, format!("a replayed event has a {name} that is no text"));
+            assert_eq!(refusal.message, format!("an event has a {name} that is no text"));
         }
         let refusal = replayed(Bytes::from_static(b"no message")).expect_err("no message");
         assert_eq!(refusal.reason, Reason::Corrupt);

@@ -52,19 +52,6 @@ impl Prepared {
         Bytes::copy_from_slice(&self.content.bytes[self.content.key.clone()])
     }
 
-    /// Its stored bytes, whole now, and its key as a slice of them.
-    pub fn place(
-        &mut self,
-        sequence: Sequence,
-        subject_version: i64,
-        accept_time: Time,
-    ) -> (Bytes, Bytes) {
-        let content = std::mem::take(&mut self.content.bytes);
-        let body = wire::place(content, sequence, subject_version, accept_time);
-        let key = body.slice(self.content.key.clone());
-        (body, key)
-    }
-
     /// The same, for a person.
     fn key_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.content.bytes[self.content.key.clone()])
@@ -78,6 +65,19 @@ impl Prepared {
     /// Bytes that it will take, at most.
     pub fn stored_bytes(&self) -> usize {
         self.content.bytes.len() + wire::PLACE_BYTES
+    }
+
+    /// Its stored bytes, whole now, and its key as a slice of them. Here they are gone then.
+    pub fn place(
+        &mut self,
+        sequence: Sequence,
+        subject_version: i64,
+        accept_time: Time,
+    ) -> (Bytes, Bytes) {
+        let StoredContent { bytes, key, .. } = std::mem::take(&mut self.content);
+        let body = wire::place(bytes, sequence, subject_version, accept_time);
+        let key = body.slice(key);
+        (body, key)
     }
 }
 

@@ -181,18 +181,18 @@ impl Group {
         room_for_keys(events, untimed, ground.limits.max_untimed_keys)?;
         let accept_time = Time::from_unix_millis(ground.now_ms);
         let mut placed = Vec::with_capacity(events.len());
-        for (sequence, (event, version)) in (self.held.next..).zip(events.iter_mut().zip(&versions))
+        for (sequence, (event, version)) in (self.held.next..).zip(events.iter_mut().zip(versions))
         {
-            placed.push(event.place(sequence, *version, accept_time));
+            placed.push((event.place(sequence, version, accept_time), version));
         }
-        let adding =
-            (placed.len() as u64, placed.iter().map(|(body, _)| body.len() as u64).sum::<u64>());
+        let bytes = placed.iter().map(|((body, _), _)| body.len() as u64).sum();
+        let adding = (placed.len() as u64, bytes);
         fits_at_all(ground.limits, adding.0, adding.1)?;
         let held = self.room(adding, ground, oldest)?;
 
         let from = self.entries.len();
-        for (sequence, ((event, subject_version), (body, key))) in
-            (self.held.next..).zip(events.iter().zip(versions).zip(placed))
+        for (sequence, (event, ((body, key), subject_version))) in
+            (self.held.next..).zip(events.iter().zip(placed))
         {
             let Prepared { names, fingerprint, time_ms, .. } = *event;
             let accepted_at_ms = ground.now_ms;

@@ -165,9 +165,7 @@ impl Placing {
 }
 
 /// Puts all of a frame's events in their places, unjudged.
-///
-/// # Errors
-/// [`Misfit`].
+#[cfg(test)]
 pub fn place(
     from: Cursor,
     events: Vec<Event>,
@@ -181,7 +179,10 @@ pub fn place(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::receiver::testing::{cursor_after, event, log_id};
+    use crate::receiver::{
+        testing::{cursor_after, event, log_id},
+        values::Values,
+    };
 
     #[test]
     fn every_row_of_the_table() {
@@ -227,6 +228,19 @@ mod tests {
         let (steps, cursor) = place(at(2), repeated, &at(2)).expect("fits");
         let earlier: Vec<_> = steps.iter().map(|s| matches!(s, Step::Earlier(_))).collect();
         assert_eq!((earlier, cursor), (vec![true, false, true], at(3)));
+        // Only what is new is looked at.
+        let mut looked_at = Vec::new();
+        let mut placing = Placing::after(at(2), 3);
+        for event in [&events[1], &events[2], &events[1]] {
+            let judge = |event: &Event| {
+                looked_at.push(event.sequence);
+                Some(Judged { by: 7, place: None, values: Values::default() })
+            };
+            placing.put(event.clone(), judge).expect("fits");
+        }
+        let (steps, _) = placing.finish(&at(3)).expect("fits");
+        let judged: Vec<_> = steps.iter().map(|step| step.judged().is_some()).collect();
+        assert_eq!((looked_at, judged), (vec![2], vec![false, true, false]));
         // An empty frame proves a place.
         assert_eq!(place(at(2), vec![], &at(2)), Ok((vec![], at(2))));
 

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use tonic::{Status, transport::Endpoint};
 
 use super::{
-    decide::{Misfit, Step, place},
+    decide::{Misfit, Placing, Step},
     replay::{SILENCE, client, stated, unreachable, within},
 };
 use crate::proto::{
@@ -78,10 +78,7 @@ pub async fn read(
     loop {
         let frame = within(SILENCE, frames.message()).await?;
         let (events, cursor) = match frame.map(|frame| frame.frame) {
-            Some(Some(Frame::Batch(batch))) => {
-                let events = batch.events.into_iter().map(wire::replayed);
-                (events.collect::<Result<Vec<_>, _>>()?, stated(batch.cursor)?)
-            }
+            Some(Some(Frame::Batch(batch))) => (batch.events, stated(batch.cursor)?),
             Some(Some(Frame::Started(started))) if matches!(from, From::Oldest) => {
                 tail = stated(started.cursor)?;
                 if take.send(Fed::Begins(tail)).await.is_err() {
@@ -110,7 +107,11 @@ pub async fn read(
         };
         let Some(cursor) = cursor else { continue };
         let before = tail.unwrap_or_else(|| Cursor::beginning(cursor.log_id));
-        let (mut steps, after) = place(before, events, &cursor).map_err(misfit)?;
+        let mut placing = Placing::after(before, events.len());
+        for bytes in events {
+            placing.put(wire::replayed(bytes)?, |_| None).map_err(misfit)?;
+        }
+        let (mut steps, after) = placing.finish(&cursor).map_err(misfit)?;
         if after.sequence > before.sequence {
             tail = Some(after);
         }

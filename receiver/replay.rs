@@ -270,6 +270,7 @@ impl Replay {
     }
 
     /// A frame's events, checked, looked at and put in their places, and the cursor after them.
+    /// What does not fit is for the apply thread to hear of; what is refused ends the stream.
     fn placed(
         &self,
         from: Cursor,

@@ -26,8 +26,9 @@ impl Recent {
         Recent { entries: VecDeque::new(), next, bytes: 0 }
     }
 
-    /// Takes in a committed group; the oldest make room. Bodies may be slices of one piece of
-    /// memory, which stays as long as one of them: it holds little else.
+    /// Takes in a committed group; the oldest make room. Its bodies may be slices of the frame
+    /// that was written, which stays until the last of them has gone: so there are up to one
+    /// frame and the headers of the records in memory beside the bytes that count.
     pub fn push(&mut self, group: impl IntoIterator<Item = Entry>) {
         for entry in group {
             self.bytes += entry.body.len();

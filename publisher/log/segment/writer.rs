@@ -306,8 +306,7 @@ mod tests {
         let mut log = SegmentLog::open(dir.path(), Options::default(), latch).expect("opens");
         let whole = Bytes::from(vec![7; 1 << 20]);
         let parts = [whole.slice(..20), whole.slice(20..50)];
-        let entries =
-            parts.map(|body| Entry { chain: [9; 32], accepted_at_ms: 5, body: body.clone() });
+        let entries = parts.map(|body| Entry { chain: [9; 32], accepted_at_ms: 5, body });
         log.commit(&entries, 0).expect("stored");
         let recent = log.reader().recent(0, 9, 999).expect("in memory");
         assert_eq!(recent, entries);

@@ -8,7 +8,6 @@ use counterfoil::proto::{
     pb::{Cursor, Event, LogState, Outcome, PublishOutcome, ReceiverState},
     refusal::Reason,
 };
-
 use prost::Message as _;
 
 use crate::harness::{
