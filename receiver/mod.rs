@@ -36,7 +36,7 @@
 //!     fn apply<'t>(&'t self, tables: &Tables<'t>, event: &Event) -> Result<Applied, Fault> {
 //!         const COUNT: &str = "INSERT INTO counts VALUES (?1, 1)
 //!             ON CONFLICT (type) DO UPDATE SET n = n + 1";
-//!         tables.statement(COUNT)?.execute([&event.intent.event_type])?;
+//!         tables.statement(COUNT)?.execute([&*event.intent.event_type])?;
 //!         Ok(Applied::Done(None))
 //!     }
 //!
