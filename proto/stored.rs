@@ -136,11 +136,11 @@ mod tests {
     fn an_event_is_read_as_the_generated_message_says() {
         use pb::event::Data::{Binary, Json, JsonText};
         let time = |seconds| Some(Timestamp { seconds, nanos: 5 });
-        for (said, data) in [
-            (None, None),
-            (Some(Json(Struct::default())), Some(Data::Json(Struct::default()))),
-            (Some(JsonText("{}".into())), Some(Data::JsonText(Bytes::from_static(b"{}")))),
-            (Some(Binary(vec![0xff].into())), Some(Data::Binary(Bytes::from_static(&[0xff])))),
+        for data in [
+            None,
+            Some(Json(Struct::default())),
+            Some(JsonText("{}".into())),
+            Some(Binary(vec![0xff].into())),
         ] {
             let said = pb::Event {
                 sequence: Some(7),
@@ -155,27 +155,36 @@ mod tests {
                 time: time(3),
                 attributes: [("shop".to_owned(), "7".to_owned())].into(),
                 content_type: "text/plain".into(),
-                data: said,
-            };
-            let bytes = Bytes::from(said.encode_to_vec());
-            let event = Event::decode(bytes.clone()).expect("the same message");
-            let expected = Event {
-                sequence: Some(7),
-                key: "k".into(),
-                event_type: "stock.adjusted".into(),
-                subject: "camera".into(),
-                subject_version: Some(3),
-                accept_time: time(1),
-                fingerprint: vec![9; 32].into(),
-                first_attempt_time: time(2),
-                expected_version: Some(2),
-                time: time(3),
-                attributes: [("shop".to_owned(), "7".to_owned())].into(),
-                content_type: "text/plain".into(),
                 data,
             };
-            assert_eq!(event, expected);
-            assert!(bytes.as_ptr_range().contains(&event.key.as_ptr()), "a slice of them");
+            let bytes = Bytes::from(said.encode_to_vec());
+            let read = Event::decode(bytes.clone()).expect("the same message");
+            assert!(bytes.as_ptr_range().contains(&read.key.as_ptr()), "a slice of them");
+            assert_eq!(generated(read), said);
+        }
+    }
+
+    /// The same event, field by field.
+    fn generated(event: Event) -> pb::Event {
+        let text = |bytes: Bytes| String::from_utf8(bytes.into()).expect("a text");
+        pb::Event {
+            sequence: event.sequence,
+            key: text(event.key),
+            r#type: text(event.event_type),
+            subject: text(event.subject),
+            subject_version: event.subject_version,
+            accept_time: event.accept_time,
+            fingerprint: event.fingerprint,
+            first_attempt_time: event.first_attempt_time,
+            expected_version: event.expected_version,
+            time: event.time,
+            attributes: event.attributes,
+            content_type: text(event.content_type),
+            data: event.data.map(|data| match data {
+                Data::Json(object) => pb::event::Data::Json(object),
+                Data::JsonText(json) => pb::event::Data::JsonText(text(json)),
+                Data::Binary(bytes) => pb::event::Data::Binary(bytes),
+            }),
         }
     }
 

@@ -26,17 +26,12 @@ impl Batch {
         self.events.append(events);
     }
 
-    /// The events of each request.
-    pub fn requests(&self) -> impl Iterator<Item = &[Prepared]> {
-        let mut rest = &self.events[..];
-        self.counts.iter().map(move |&count| {
-            let (events, others) = rest.split_at(count);
-            rest = others;
-            events
-        })
+    /// The events of all requests.
+    pub fn prepared(&self) -> &[Prepared] {
+        &self.events
     }
 
-    /// The same, to be changed.
+    /// The events of each request.
     pub fn requests_mut(&mut self) -> impl Iterator<Item = &mut [Prepared]> {
         let mut rest = &mut self.events[..];
         self.counts.iter().map(move |&count| {

@@ -289,8 +289,8 @@ impl Appender {
         };
         {
             let receipts = receipts::look(receipts);
-            let batches = requests.iter().flat_map(|request| request.batch.requests());
-            receipts.prefetch(batches.flatten().map(|event| &event.names.key));
+            let events = requests.iter().flat_map(|request| request.batch.prepared());
+            receipts.prefetch(events.map(|event| &event.names.key));
             let ground = Ground {
                 receipts: &receipts,
                 log: &*self.reader,
