@@ -55,7 +55,8 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-fn unfinished(path: &Path) -> PathBuf {
+/// Where a file is written before it takes its name.
+pub fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(UNFINISHED);
     name.into()

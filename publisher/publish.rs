@@ -314,7 +314,7 @@ impl Appender {
                 }
                 // Where there is no runtime any more, nobody waits either.
                 let _ = self.committed.blocking_send(committed);
-                if let Err(error) = store.save_if_many(receipts) {
+                if let Err(error) = store.save_beside(receipts) {
                     halt.judge(&error);
                 }
             }

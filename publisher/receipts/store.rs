@@ -1,16 +1,24 @@
 //! Keeping receipts on stable storage: moving the key floor, saving new receipts
 //! before their events go; [`super::forget`] drops what lies below the floor. Runs on
 //! the appender's thread, between two groups; it alone changes receipts, so what it
-//! has read stays true until it changes it.
+//! has read stays true until it changes it. Under load a thread beside it writes the new
+//! receipts of so many events; until that is done nothing here changes but by new ones.
 //!
 //! Each step writes new files, then the manifest that names them, then changes what
 //! is looked up, then removes the files that are no longer named. A crash leaves the
 //! old state or the new one, and files that are named nowhere.
 
-use std::{collections::HashMap, path::PathBuf, sync::RwLock, time::Duration};
+use std::{
+    collections::HashMap,
+    panic,
+    path::PathBuf,
+    sync::{Arc, RwLock},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
 
 use super::{
-    Receipts, change, file,
+    Receipts, Shared, change, file,
     format::{Content, Header},
     is_live, look,
     manifest::{self, Manifest, Part},
@@ -30,6 +38,9 @@ use crate::{
 /// memory holds twice, stays below it.
 pub const FLUSH_ROWS: usize = 32_768;
 
+/// Rows that are copied out of memory in one go: so long the appender may wait for them.
+const COPIED_ROWS: usize = 1_024;
+
 /// So long after a full disk the key floor is not moved.
 const RETRY_MS: i64 = 1_000;
 
@@ -42,9 +53,14 @@ pub struct Store {
     flush_at: usize,
     /// The key floor is not moved before the clock shows this.
     advance_from_ms: i64,
+    /// The thread that saves new receipts.
+    saving: Option<JoinHandle<Saved>>,
 }
 
-#[derive(Debug)]
+/// The manifest with the new file in it, on stable storage; none: there was nothing new.
+type Saved = Result<Option<Manifest>, CommitError>;
+
+#[derive(Debug, Clone)]
 pub(super) struct Disk {
     pub(super) dir: PathBuf,
     /// Closed by a failed write.
@@ -56,13 +72,16 @@ pub(super) struct Disk {
 impl Store {
     /// Keeps receipts in a log's directory.
     pub(super) fn new(dir: PathBuf, latch: Latch) -> Self {
-        let disk = Disk { dir, latch, unreadable: Vec::new() };
-        Store { disk: Some(disk), flush_at: FLUSH_ROWS, advance_from_ms: i64::MIN }
+        Store::of(Some(Disk { dir, latch, unreadable: Vec::new() }), FLUSH_ROWS)
     }
 
     /// Keeps nothing.
     pub(super) fn in_memory() -> Self {
-        Store { disk: None, flush_at: usize::MAX, advance_from_ms: i64::MIN }
+        Store::of(None, usize::MAX)
+    }
+
+    fn of(disk: Option<Disk>, flush_at: usize) -> Self {
+        Store { disk, flush_at, advance_from_ms: i64::MIN, saving: None }
     }
 
     /// Moves the key floor up to where the clock and the window have it, if that is far
@@ -78,15 +97,12 @@ impl Store {
     ) -> Result<(), CommitError> {
         let window_ms = duration_millis(key_window);
         let key_floor_ms = clock_ms.saturating_sub(window_ms);
-        let mut manifest = {
-            let receipts = look(receipts);
-            if key_floor_ms < receipts.key_floor_ms().saturating_add(step_ms(window_ms))
-                || clock_ms < self.advance_from_ms
-            {
-                return Ok(());
-            }
-            receipts.manifest.clone()
-        };
+        let far_enough = look(receipts).key_floor_ms().saturating_add(step_ms(window_ms));
+        if key_floor_ms < far_enough || clock_ms < self.advance_from_ms {
+            return Ok(());
+        }
+        self.finish(receipts)?;
+        let mut manifest = look(receipts).manifest.clone();
         manifest.key_floor_ms = key_floor_ms;
         manifest.clock_ms = manifest.clock_ms.max(clock_ms);
         // A full disk is not asked again for every group.
@@ -102,12 +118,31 @@ impl Store {
     /// # Errors
     /// [`CommitError`]; they are held in memory as before.
     pub fn save_if_many(&mut self, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
+        if look(receipts).fresh.len() < self.flush_at { Ok(()) } else { self.save(receipts) }
+    }
+
+    /// The same beside the caller, who is told by a later call how it went. Meanwhile new ones
+    /// gather; where those are as many again, this waits.
+    ///
+    /// # Errors
+    /// [`CommitError`]; they are held in memory as before.
+    pub fn save_beside(&mut self, receipts: &Shared) -> Result<(), CommitError> {
         let fresh = look(receipts).fresh.len();
-        if fresh < self.flush_at {
-            return Ok(());
+        match (&self.saving, &self.disk) {
+            (Some(_), _) if self.is_saving() && fresh < self.flush_at + FLUSH_ROWS => Ok(()),
+            (Some(_), _) => self.finish(receipts),
+            (None, Some(disk)) if fresh >= self.flush_at => {
+                let (mut disk, shared) = (disk.clone(), Arc::clone(receipts));
+                let thread = thread::Builder::new().name("receipts".to_owned());
+                match thread.spawn(move || disk.save(&shared)) {
+                    Ok(saving) => self.saving = Some(saving),
+                    // There is no thread to be had.
+                    Err(_) => self.save(receipts)?,
+                }
+                Ok(())
+            }
+            (None, _) => Ok(()),
         }
-        // A full disk is not asked again for every group.
-        self.save(receipts).inspect_err(|_| self.flush_at = fresh + FLUSH_ROWS)
     }
 
     /// Makes the receipts of all events below a sequence outlive those.
@@ -119,37 +154,56 @@ impl Store {
         end: Sequence,
         receipts: &RwLock<Receipts>,
     ) -> Result<(), CommitError> {
-        let saved = look(receipts).position() >= end;
-        if saved { Ok(()) } else { self.save(receipts) }
+        let is_saved = || look(receipts).position() >= end;
+        if !is_saved() {
+            self.finish(receipts)?;
+        }
+        if is_saved() { Ok(()) } else { self.save(receipts) }
     }
 
     /// Saves all new receipts in a file of their own.
     pub(super) fn save(&mut self, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
-        let Some(disk) = &mut self.disk else { return Ok(()) };
-        let (content, mut manifest) = {
-            let receipts = look(receipts);
-            if receipts.fresh.is_empty() {
-                return Ok(());
-            }
-            (receipts.unsaved(), receipts.manifest.clone())
-        };
-        let part = disk.add(&content, 0)?;
-        crash::point(crash::PUBLISHER_AFTER_RECEIPTS_FILE);
-        manifest.parts.push(part);
-        disk.write(&manifest)?;
-        crash::point(crash::PUBLISHER_AFTER_RECEIPTS_MANIFEST);
-        change(receipts).saved(manifest);
-        self.flush_at = FLUSH_ROWS;
-        Ok(())
+        self.finish(receipts)?;
+        let saved = self.disk.as_mut().map_or(Ok(None), |disk| disk.save(receipts));
+        self.take_note(saved, receipts)
     }
 
     /// Forgets receipts below the key floor, as many files at a time as publishers can
-    /// wait for, and keeps the number of files small.
+    /// wait for, and keeps the number of files small. While new ones are being saved, that
+    /// waits for the next time.
     ///
     /// # Errors
     /// [`CommitError`]; what could not be forgotten is held as before.
     pub fn forget(&mut self, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
+        if self.is_saving() {
+            return Ok(());
+        }
+        self.finish(receipts)?;
         self.disk.as_mut().map_or(Ok(()), |disk| disk.forget(receipts))
+    }
+
+    /// Whether the thread beside is still at work.
+    fn is_saving(&self) -> bool {
+        self.saving.as_ref().is_some_and(|saving| !saving.is_finished())
+    }
+
+    /// Waits for the thread beside, if there is one, and takes note of what it has done.
+    fn finish(&mut self, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
+        let Some(saving) = self.saving.take() else { return Ok(()) };
+        let saved = saving.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked));
+        self.take_note(saved, receipts)
+    }
+
+    fn take_note(&mut self, saved: Saved, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
+        // A full disk is not asked again for every group.
+        let failed = saved.inspect_err(|_| {
+            self.flush_at = look(receipts).fresh.len() + FLUSH_ROWS;
+        });
+        if let Some(manifest) = failed? {
+            change(receipts).saved(manifest);
+            self.flush_at = FLUSH_ROWS;
+        }
+        Ok(())
     }
 
     pub(super) fn write(&mut self, manifest: &Manifest) -> Result<(), CommitError> {
@@ -157,7 +211,33 @@ impl Store {
     }
 }
 
+impl Drop for Store {
+    /// The directory is left to whoever opens it next.
+    fn drop(&mut self) {
+        if let Some(saving) = self.saving.take() {
+            let _ = saving.join();
+        }
+    }
+}
+
 impl Disk {
+    /// Saves the new receipts in a file of their own. Those that come meanwhile stay new.
+    fn save(&mut self, receipts: &RwLock<Receipts>) -> Saved {
+        let (mut manifest, next) = {
+            let receipts = look(receipts);
+            (receipts.manifest.clone(), receipts.next())
+        };
+        if next == manifest.position() {
+            return Ok(None);
+        }
+        let part = self.add(&unsaved(receipts, &manifest, next), 0)?;
+        crash::point(crash::PUBLISHER_AFTER_RECEIPTS_FILE);
+        manifest.parts.push(part);
+        self.write(&manifest)?;
+        crash::point(crash::PUBLISHER_AFTER_RECEIPTS_MANIFEST);
+        Ok(Some(manifest))
+    }
+
     /// Writes the manifest, durably.
     pub(super) fn write(&mut self, manifest: &Manifest) -> Result<(), CommitError> {
         self.latch.check()?;
@@ -176,43 +256,56 @@ impl Disk {
     }
 }
 
-impl Receipts {
-    /// The new receipts that have not expired, as a file will hold them.
-    fn unsaved(&self) -> Content {
-        let mut subjects = HashMap::new();
-        let mut receipts = Vec::with_capacity(self.fresh.len());
-        let mut oldest_stated_ms = i64::MAX;
-        for (names, accepted) in &self.fresh {
+/// The new receipts below a sequence that have not expired, as a file will hold them.
+fn unsaved(receipts: &RwLock<Receipts>, manifest: &Manifest, end: Sequence) -> Content {
+    let first = manifest.position();
+    let count = (end - first) as usize;
+    let mut subjects = HashMap::new();
+    let mut live = Vec::with_capacity(count);
+    let mut oldest_stated_ms = i64::MAX;
+    for from in (0..count).step_by(COPIED_ROWS) {
+        let until = count.min(from + COPIED_ROWS);
+        let copied = look(receipts).fresh[from..until].to_vec();
+        for (names, accepted) in copied {
             // Versions rise, so the last is the largest.
             subjects.insert(names.subject, accepted.subject_version);
             if let Some(time_ms) = accepted.time_ms.filter(|_| names.stated) {
                 oldest_stated_ms = oldest_stated_ms.min(time_ms);
             }
-            if is_live(accepted.time_ms, self.key_floor_ms()) {
-                receipts.push((names.key, accepted.clone()));
+            if is_live(accepted.time_ms, manifest.key_floor_ms) {
+                live.push((names.key, accepted));
             }
         }
-        let header = Header {
-            log_id: self.manifest.log_id,
-            first: self.position(),
-            end: self.next(),
-            rows: receipts.len() as u64,
-            subjects: subjects.len() as u64,
-            key_floor_ms: self.manifest.key_floor_ms,
-            clock_ms: self.manifest.clock_ms,
-            oldest_stated_ms,
-        };
-        Content { header, receipts, subjects: subjects.into_iter().collect() }
     }
+    let header = Header {
+        log_id: manifest.log_id,
+        first,
+        end,
+        rows: live.len() as u64,
+        subjects: subjects.len() as u64,
+        key_floor_ms: manifest.key_floor_ms,
+        clock_ms: manifest.clock_ms,
+        oldest_stated_ms,
+    };
+    Content { header, receipts: live, subjects: subjects.into_iter().collect() }
+}
 
-    /// The new receipts are in the last part of the manifest.
+impl Receipts {
+    /// The first of the new receipts are in the last part of the manifest.
     fn saved(&mut self, manifest: Manifest) {
-        for (names, accepted) in self.fresh.drain(..) {
+        let count = (manifest.position() - self.position()) as usize;
+        for (names, accepted) in self.fresh.drain(..count) {
             if !is_live(accepted.time_ms, manifest.key_floor_ms) {
                 self.index.remove(&names.key, accepted.sequence);
             }
         }
-        self.manifest = manifest;
+        // Events that have come meanwhile have moved these.
+        let Manifest { clock_ms, oldest_stated_ms, .. } = self.manifest;
+        self.manifest = Manifest {
+            clock_ms: clock_ms.max(manifest.clock_ms),
+            oldest_stated_ms: oldest_stated_ms.min(manifest.oldest_stated_ms),
+            ..manifest
+        };
     }
 }
 

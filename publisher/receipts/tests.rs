@@ -12,7 +12,7 @@ use crate::{
     },
     publisher::{
         durable::{self, Latch},
-        log::{Entry, EventLog, LogReader, OpenError, memory::MemoryLog},
+        log::{CommitError, Entry, EventLog, LogReader, OpenError, memory::MemoryLog},
     },
 };
 
@@ -81,6 +81,7 @@ impl Story {
     }
 
     fn try_reopen(&mut self) -> Result<(), OpenError> {
+        self.store = Store::in_memory(); // the one before has ended
         (self.receipts, self.store) =
             open(self.dir.path(), latch(self.dir.path()), &*self.log.reader())?;
         Ok(())
@@ -377,6 +378,59 @@ fn many_new_receipts_are_saved_while_their_events_are_still_there() {
     fs::remove_file(story.dir.path().join(manifest::FILE)).expect("removed");
     let lost = story.try_reopen().expect_err("no manifest").to_string();
     assert!(lost.contains("rebuild-receipts"), "{lost}");
+}
+
+#[test]
+fn receipts_are_saved_beside_those_that_come_meanwhile() {
+    let mut story = Story::new();
+    story.fill(FLUSH_ROWS);
+    story.store.save_beside(&story.receipts).expect("begun");
+    // They may be stated beside a key, and the clock goes on.
+    for n in 0..10 {
+        story.publish(&format!("late-{n}"), Some(500 + n));
+    }
+    let clock_ms = look(&story.receipts).clock_ms();
+    // Whatever needs the files waits for the thread.
+    story.truncate(FLUSH_ROWS as Sequence);
+    assert_eq!(story.files(), (1, FLUSH_ROWS));
+    assert_eq!(look(&story.receipts).fresh.len(), 10);
+    assert_eq!(look(&story.receipts).clock_ms(), clock_ms);
+    let unknown = look(&story.receipts).unknown("late-9", None);
+    assert_eq!(unknown, Unknown::NeverAccepted, "nothing has been forgotten yet");
+    story.check();
+    story.fill(FLUSH_ROWS - 10);
+    story.store.save_beside(&story.receipts).expect("begun");
+    story.advance(2_505);
+    assert_eq!(look(&story.receipts).fresh.len(), 0, "the key floor waits for the thread, too");
+    let unknown = look(&story.receipts).unknown("late-9", None);
+    assert_eq!(unknown, Unknown::Expired, "and knows of times that came meanwhile");
+    story.forget();
+    story.check();
+}
+
+#[test]
+fn a_log_is_left_only_once_its_receipts_are_saved() {
+    let mut story = Story::new();
+    story.fill(FLUSH_ROWS);
+    story.store.save_beside(&story.receipts).expect("begun");
+    story.reopen();
+    assert_eq!(look(&story.receipts).fresh.len(), 0);
+    story.check();
+}
+
+#[test]
+fn a_failure_beside_is_told_and_closes_the_latch() {
+    let mut story = Story::new();
+    story.fill(FLUSH_ROWS);
+    // What stands in the way of the first file.
+    let file = file::path(story.dir.path(), 0, 0);
+    fs::create_dir(durable::unfinished(&file)).expect("created");
+    story.store.save_beside(&story.receipts).expect("begun");
+    let told = story.store.save_below(1, &story.receipts);
+    assert!(matches!(told, Err(CommitError::Halted(_))), "{told:?}");
+    assert!(Latch::is_closed(story.dir.path()).expect("known"));
+    assert_eq!(look(&story.receipts).fresh.len(), FLUSH_ROWS, "they are held as before");
+    assert!(story.find("key-7").is_some());
 }
 
 #[test]
