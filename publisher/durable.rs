@@ -55,8 +55,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where a file is written before it takes its name.
-pub fn unfinished(path: &Path) -> PathBuf {
+fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(UNFINISHED);
     name.into()

@@ -13,7 +13,7 @@
 //! ```
 //! Memory holds an entry of 10 bytes for each key, which takes up to 13 with the room in
 //! its table, a hash and a version for each subject, and the rows that no file has yet.
-//! [`Receipts`] is what is looked up; [`Store`] writes it, on the appender's thread.
+//! [`Receipts`] is what is looked up; [`Store`] writes it, for the appender.
 //! [`format`] draws a file, [`manifest`] says which count.
 
 mod check;

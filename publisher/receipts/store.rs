@@ -2,7 +2,7 @@
 //! before their events go; [`super::forget`] drops what lies below the floor. Runs on
 //! the appender's thread, between two groups; it alone changes receipts, so what it
 //! has read stays true until it changes it. Under load a thread beside it writes the new
-//! receipts of so many events; until that is done nothing here changes but by new ones.
+//! receipts of many events; until it has, receipts are only added.
 //!
 //! Each step writes new files, then the manifest that names them, then changes what
 //! is looked up, then removes the files that are no longer named. A crash leaves the
@@ -34,8 +34,8 @@ use crate::{
     },
 };
 
-/// So many receipts go into a file: what a start reads again from the log, and what
-/// memory holds twice, stays below it.
+/// So many receipts go into a file. While one is written as many again may gather: what a
+/// start reads again from the log, and what memory holds, stays below twice as many.
 pub const FLUSH_ROWS: usize = 32_768;
 
 /// Rows that are copied out of memory in one go: so long the appender may wait for them.
@@ -118,7 +118,13 @@ impl Store {
     /// # Errors
     /// [`CommitError`]; they are held in memory as before.
     pub fn save_if_many(&mut self, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
-        if look(receipts).fresh.len() < self.flush_at { Ok(()) } else { self.save(receipts) }
+        let fresh = look(receipts).fresh.len();
+        if fresh < self.flush_at {
+            return Ok(());
+        }
+        // A full disk is not asked again for every group.
+        self.flush_at = fresh + FLUSH_ROWS;
+        self.save(receipts)
     }
 
     /// The same beside the caller, who is told by a later call how it went. Meanwhile new ones
@@ -127,14 +133,18 @@ impl Store {
     /// # Errors
     /// [`CommitError`]; they are held in memory as before.
     pub fn save_beside(&mut self, receipts: &Shared) -> Result<(), CommitError> {
-        let fresh = look(receipts).fresh.len();
+        let (fresh, next) = {
+            let receipts = look(receipts);
+            (receipts.fresh.len(), receipts.next())
+        };
         match (&self.saving, &self.disk) {
-            (Some(_), _) if self.is_saving() && fresh < self.flush_at + FLUSH_ROWS => Ok(()),
+            (Some(saving), _) if !saving.is_finished() && fresh < self.flush_at => Ok(()),
             (Some(_), _) => self.finish(receipts),
             (None, Some(disk)) if fresh >= self.flush_at => {
+                self.flush_at = fresh + FLUSH_ROWS;
                 let (mut disk, shared) = (disk.clone(), Arc::clone(receipts));
                 let thread = thread::Builder::new().name("receipts".to_owned());
-                match thread.spawn(move || disk.save(&shared)) {
+                match thread.spawn(move || disk.save(next, &shared)) {
                     Ok(saving) => self.saving = Some(saving),
                     // There is no thread to be had.
                     Err(_) => self.save(receipts)?,
@@ -164,42 +174,30 @@ impl Store {
     /// Saves all new receipts in a file of their own.
     pub(super) fn save(&mut self, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
         self.finish(receipts)?;
-        let saved = self.disk.as_mut().map_or(Ok(None), |disk| disk.save(receipts));
+        let next = look(receipts).next();
+        let saved = self.disk.as_mut().map_or(Ok(None), |disk| disk.save(next, receipts));
         self.take_note(saved, receipts)
     }
 
     /// Forgets receipts below the key floor, as many files at a time as publishers can
-    /// wait for, and keeps the number of files small. While new ones are being saved, that
-    /// waits for the next time.
+    /// wait for, and keeps the number of files small.
     ///
     /// # Errors
     /// [`CommitError`]; what could not be forgotten is held as before.
     pub fn forget(&mut self, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
-        if self.is_saving() {
-            return Ok(());
-        }
         self.finish(receipts)?;
         self.disk.as_mut().map_or(Ok(()), |disk| disk.forget(receipts))
     }
 
-    /// Whether the thread beside is still at work.
-    fn is_saving(&self) -> bool {
-        self.saving.as_ref().is_some_and(|saving| !saving.is_finished())
-    }
-
     /// Waits for the thread beside, if there is one, and takes note of what it has done.
-    fn finish(&mut self, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
+    pub(super) fn finish(&mut self, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
         let Some(saving) = self.saving.take() else { return Ok(()) };
         let saved = saving.join().unwrap_or_else(|panicked| panic::resume_unwind(panicked));
         self.take_note(saved, receipts)
     }
 
     fn take_note(&mut self, saved: Saved, receipts: &RwLock<Receipts>) -> Result<(), CommitError> {
-        // A full disk is not asked again for every group.
-        let failed = saved.inspect_err(|_| {
-            self.flush_at = look(receipts).fresh.len() + FLUSH_ROWS;
-        });
-        if let Some(manifest) = failed? {
+        if let Some(manifest) = saved? {
             change(receipts).saved(manifest);
             self.flush_at = FLUSH_ROWS;
         }
@@ -221,16 +219,13 @@ impl Drop for Store {
 }
 
 impl Disk {
-    /// Saves the new receipts in a file of their own. Those that come meanwhile stay new.
-    fn save(&mut self, receipts: &RwLock<Receipts>) -> Saved {
-        let (mut manifest, next) = {
-            let receipts = look(receipts);
-            (receipts.manifest.clone(), receipts.next())
-        };
-        if next == manifest.position() {
+    /// Saves the new receipts below a sequence in a file of their own.
+    fn save(&mut self, end: Sequence, receipts: &RwLock<Receipts>) -> Saved {
+        let mut manifest = look(receipts).manifest.clone();
+        if end == manifest.position() {
             return Ok(None);
         }
-        let part = self.add(&unsaved(receipts, &manifest, next), 0)?;
+        let part = self.add(&unsaved(receipts, &manifest, end), 0)?;
         crash::point(crash::PUBLISHER_AFTER_RECEIPTS_FILE);
         manifest.parts.push(part);
         self.write(&manifest)?;

@@ -390,22 +390,34 @@ fn receipts_are_saved_beside_those_that_come_meanwhile() {
         story.publish(&format!("late-{n}"), Some(500 + n));
     }
     let clock_ms = look(&story.receipts).clock_ms();
-    // Whatever needs the files waits for the thread.
+    // Whatever needs the file waits for the thread.
     story.truncate(FLUSH_ROWS as Sequence);
     assert_eq!(story.files(), (1, FLUSH_ROWS));
-    assert_eq!(look(&story.receipts).fresh.len(), 10);
-    assert_eq!(look(&story.receipts).clock_ms(), clock_ms);
-    let unknown = look(&story.receipts).unknown("late-9", None);
-    assert_eq!(unknown, Unknown::NeverAccepted, "nothing has been forgotten yet");
+    {
+        let receipts = look(&story.receipts);
+        assert_eq!((receipts.fresh.len(), receipts.clock_ms()), (10, clock_ms));
+        assert_eq!(receipts.manifest.oldest_stated_ms, 500);
+    }
     story.check();
     story.fill(FLUSH_ROWS - 10);
     story.store.save_beside(&story.receipts).expect("begun");
     story.advance(2_505);
-    assert_eq!(look(&story.receipts).fresh.len(), 0, "the key floor waits for the thread, too");
-    let unknown = look(&story.receipts).unknown("late-9", None);
-    assert_eq!(unknown, Unknown::Expired, "and knows of times that came meanwhile");
+    assert_eq!(look(&story.receipts).fresh.len(), 0, "the key floor waits for it, too");
     story.forget();
     story.check();
+}
+
+#[test]
+fn no_more_than_as_many_again_gather_beside_a_save() {
+    let mut story = Story::new();
+    story.fill(FLUSH_ROWS);
+    story.store.save_beside(&story.receipts).expect("begun");
+    story.fill(FLUSH_ROWS);
+    story.store.save_beside(&story.receipts).expect("waited for");
+    assert_eq!(look(&story.receipts).fresh.len(), FLUSH_ROWS);
+    story.store.save_beside(&story.receipts).expect("begun");
+    story.store.finish(&story.receipts).expect("saved");
+    assert_eq!(story.files(), (2, 2 * FLUSH_ROWS));
 }
 
 #[test]
@@ -413,8 +425,9 @@ fn a_log_is_left_only_once_its_receipts_are_saved() {
     let mut story = Story::new();
     story.fill(FLUSH_ROWS);
     story.store.save_beside(&story.receipts).expect("begun");
-    story.reopen();
-    assert_eq!(look(&story.receipts).fresh.len(), 0);
+    story.store = Store::in_memory();
+    let left = manifest::read(story.dir.path()).expect("readable").expect("there");
+    assert_eq!(left.position(), FLUSH_ROWS as Sequence);
     story.check();
 }
 
@@ -423,14 +436,20 @@ fn a_failure_beside_is_told_and_closes_the_latch() {
     let mut story = Story::new();
     story.fill(FLUSH_ROWS);
     // What stands in the way of the first file.
-    let file = file::path(story.dir.path(), 0, 0);
-    fs::create_dir(durable::unfinished(&file)).expect("created");
+    fs::create_dir(file::path(story.dir.path(), 0, 0)).expect("created");
     story.store.save_beside(&story.receipts).expect("begun");
-    let told = story.store.save_below(1, &story.receipts);
+    let told = story.store.finish(&story.receipts);
     assert!(matches!(told, Err(CommitError::Halted(_))), "{told:?}");
     assert!(Latch::is_closed(story.dir.path()).expect("known"));
     assert_eq!(look(&story.receipts).fresh.len(), FLUSH_ROWS, "they are held as before");
     assert!(story.find("key-7").is_some());
+    // It is asked again once there are as many more.
+    story.fill(FLUSH_ROWS - 1);
+    story.store.save_beside(&story.receipts).expect("nothing to do");
+    story.fill(1);
+    story.store.save_beside(&story.receipts).expect("begun");
+    let told = story.store.finish(&story.receipts);
+    assert!(matches!(told, Err(CommitError::Halted(_))), "{told:?}");
 }
 
 #[test]
