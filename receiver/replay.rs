@@ -254,8 +254,13 @@ impl Replay {
                 None => continue,
             };
             *attempt = 0;
-            // At the beginning of an empty log there is nothing to hold against ours.
-            let Some(cursor) = cursor else { continue };
+            let Some(cursor) = cursor else {
+                if events.is_empty() {
+                    continue; // at the beginning of an empty log, nothing to hold against ours
+                }
+                let wrong = "a frame has events, and no cursor after them";
+                return Err(Refusal::new(Reason::Corrupt, wrong).into());
+            };
             let from = tail.unwrap_or_else(|| Cursor::beginning(cursor.log_id));
             let placed = self.placed(from, events, &cursor)?.map(|(steps, after)| {
                 if after.sequence > from.sequence {

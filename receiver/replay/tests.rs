@@ -489,15 +489,21 @@ async fn a_gap_is_asked_again_once() {
 }
 
 #[tokio::test]
-async fn changed_content_is_not_applied() {
+async fn what_is_changed_or_proves_nothing_is_not_applied() {
     let events = adjustments(0, 2);
     let mut frame = batch(&events, 0..2);
     if let Frame::Batch(batch) = &mut frame {
         batch.events[1].subject = "lens".to_owned();
     }
-    let pair = Pair::new(vec![(vec![started(), frame], None)], vec![], None).await;
-    assert_eq!(pair.halted().await.reason, "CORRUPT");
-    assert_eq!(pair.board.status().borrow().committed(), -1);
+    let mut without_cursor = batch(&events, 0..2);
+    if let Frame::Batch(batch) = &mut without_cursor {
+        batch.cursor = None;
+    }
+    for frame in [frame, without_cursor] {
+        let pair = Pair::new(vec![(vec![started(), frame], None)], vec![], None).await;
+        assert_eq!(pair.halted().await.reason, "CORRUPT");
+        assert_eq!(pair.board.status().borrow().committed(), -1);
+    }
 }
 
 #[tokio::test]
