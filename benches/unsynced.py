@@ -39,7 +39,8 @@ def run(shim, arguments):
     printed = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     found = {}
     for stage in json.loads(printed.stdout)["stages"]:
-        name = f"{stage['group']}: {stage['stage'].removeprefix(stage['group'] + ': ')}, {stage['payloadBytes']} B"
+        name, payload = f"{stage['group']}: {stage['stage'].removeprefix(stage['group'] + ': ')}", stage["payloadBytes"]
+        name += f", {payload} B" if payload else ""
         ratio = (stage["ratio"] or {}).get("median")
         found[name] = stage["eventsPerSecond"]["median"], ratio
     return found
