@@ -47,9 +47,9 @@ def run(shim, arguments):
 
 
 def main():
-    service, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    if service not in ("publisher", "receiver"):
+    if sys.argv[1:2] not in (["publisher"], ["receiver"]):
         sys.exit(__doc__)
+    service, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
     with tempfile.TemporaryDirectory() as directory:
         source, shim = pathlib.Path(directory, "shim.c"), pathlib.Path(directory, "shim.so")
         source.write_text(SHIM.replace("SERVICE", service))
